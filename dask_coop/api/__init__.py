@@ -1,1 +1,1 @@
-"""The public functions: each checks its arguments and names the operation, and nothing else."""
+"""Public functions: each one only checks its arguments and names the operation."""

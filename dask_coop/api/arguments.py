@@ -1,4 +1,4 @@
-"""What every reduction does with its arguments, and the call of the spine."""
+"""Check the arguments of reductions, and build their graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SplitEvery = int | dict[int, int] | None
 
 
 class ReductionArguments(NamedTuple):
-    """The arguments of a reduction besides elements and dtypes, as the public function got them."""
+    """The arguments of a public function that reduces, except elements and dtypes."""
 
     axis: Axis = None
     keepdims: bool = False
@@ -61,17 +61,17 @@ def reduce_array(
     ----------
     monoid : MonoidRow
     name : str
-        What messages and keys call the reduction.
+        The name of the reduction in messages and keys.
     finalize : callable
-        Makes the result of the last state.
+        Makes the result from the last state.
     x : dask.array.Array
     given : ReductionArguments
     dtype : dtype, optional
-        The kind of number that elements are reduced as; by default what the row says.
+        The dtype in which elements are reduced; by default the monoid's.
     result : dtype, optional
         The dtype of the result; by default `dtype`.
     skipna : bool
-        Whether elements that are NaN are left out.
+        Whether to ignore NaN.
     """
     output = monoid.output(x.dtype) if dtype is None else np.dtype(dtype)
     op = bind(monoid, x.dtype, output, name, skipna)
@@ -92,7 +92,7 @@ def reduce_array(
 def reduce_statistic(
     name: str, x: da.Array, given: ReductionArguments, dtype: Any = None, **keywords: Any
 ) -> da.Array:
-    """Reduce `x` by the statistic of that name, for the public function of that name.
+    """Reduce `x` by the statistic `name`, for the public function of the same name.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def reduce_statistic(
     x : dask.array.Array
     given : ReductionArguments
     dtype : dtype, optional
-        The dtype of the result; by default what the row says.
+        The dtype of the result; by default the monoid's.
     **keywords
-        What makes results of states takes besides.
+        Further arguments of the function that makes the result from the last state.
     """
     row = STATISTICS[name]
     output = np.dtype(row.monoid.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
@@ -117,9 +117,9 @@ def reduce_statistic(
 
 
 def replace_nan(monoid: MonoidRow, name: str, x: da.Array) -> da.Array:
-    """Return `x` with an element that changes no state in the place of NaN.
+    """Return `x` with NaN replaced by the neutral element.
 
-    It has to go before elements become numbers of a kind that has none.
+    Call this before elements are converted to a dtype without NaN.
     """
     neutral = bind(monoid, x.dtype, x.dtype, name).neutral
     return map_blocks(_replace_nan, x, neutral, **declared_by(x), dtype=x.dtype, meta=x._meta)
@@ -136,18 +136,18 @@ def _settle(finalize: Callable[[State], Any], state: State) -> Any:
 
 
 def _as_state(op: Operation, initial: Any) -> State:
-    """Return the state that stands before the first element."""
+    """Return the state of `initial` alone, which comes before the first element."""
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
-    first, *rest = op.monoid.identity(op.element)
-    if not rest or op.monoid.has_excess:
-        return (first.dtype.type(initial), *rest)
+    value, *others = op.monoid.identity(op.element)
+    if not others or op.monoid.has_excess:
+        return (value.dtype.type(initial), *others)
     wide = op
     if not op.monoid.positional:
-        # In float64 and NaN or not, as other sums begin.
+        # As in other sums, `initial` is float64 and may be NaN.
         wide = replace(op, element=accumulator(op.element), skipna=False)
-    one = np.full(1, initial, wide.element)
-    state: State = chunks.backend_of(one).lift(wide, one, (0,))
+    array = np.full(1, initial, wide.element)
+    state: State = chunks.backend_of(array).lift(wide, array, (0,))
     return state
 
 
@@ -156,7 +156,7 @@ def _begin(op: Operation, initial: State, finalize: Callable[[State], Any], stat
 
 
 def find_mask(where: Any, x: da.Array) -> Any:
-    """Return `where` in the shape and the chunks of `x`, or None where it is simply true."""
+    """Return `where` in the shape and chunks of `x`, or None if all elements take part."""
     if where is True or where is np.True_:
         return None
     mask = asanyarray(where)
@@ -175,23 +175,23 @@ def find_mask(where: Any, x: da.Array) -> Any:
         return None
     lead = x.ndim - mask.ndim
     sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
-    like_x = tuple(pieces if n == to else (n,) for n, to, pieces in sides)
+    like_x = tuple(sizes if n == to else (n,) for n, to, sizes in sides)
     return broadcast_to(mask.rechunk(like_x), x.shape, x.chunks)
 
 
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
-    """Return `x` in chunks of those sizes, also where it is empty: Dask rechunks no such array."""
+    """Return `x` in chunks of these sizes, even if it is empty, unlike Dask's rechunk."""
     return x.rechunk(sizes) if x.size or x.chunks == sizes else empty_like(x, chunks=sizes)
 
 
 def as_dtype(x: da.Array, dtype: Any) -> da.Array:
-    """Return `x` in another dtype. Dask's ``astype`` takes chunks that are not of their array's."""
+    """Return `x` as `dtype`, by way of the declared dtype, which Dask's ``astype`` skips."""
     dtype = np.dtype(dtype)
     return x if x.dtype == dtype else _converted(x, dtype)
 
 
 def as_declared(x: da.Array) -> da.Array:
-    """Return `x` with chunks of the dtype that it declares."""
+    """Return `x` with its chunks converted to the dtype that it declares."""
     return _converted(x, x.dtype)
 
 
@@ -201,7 +201,7 @@ def _converted(x: da.Array, dtype: np.dtype[Any]) -> da.Array:
 
 
 def without_empty(x: da.Array) -> da.Array:
-    """Return `x` without chunks that have no element, on which Dask's functions stumble."""
+    """Return `x` without empty chunks, on which Dask's functions fail."""
     if not any(0 in sizes for sizes in x.chunks):
         return x
     return rechunk(x, tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
@@ -209,12 +209,12 @@ def without_empty(x: da.Array) -> da.Array:
 
 def reshaped(x: da.Array, shape: tuple[int, ...]) -> da.Array:
     """Return `x` in another shape."""
-    # Dask stumbles on some shapes without elements.
+    # Dask's reshape fails on some empty arrays.
     return x.reshape(shape) if x.size else empty_like(x, shape=shape, chunks=shape)
 
 
 def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
-    """Refuse two arguments of which one has NumPy chunks and the other has CuPy's."""
+    """Raise TypeError if one array has NumPy chunks and the other CuPy chunks."""
     kinds = chunks.kind(x._meta, name), chunks.kind(y._meta, other)
     if kinds[0] != kinds[1]:
         raise TypeError(
@@ -224,16 +224,16 @@ def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
 
 
 def broadcastable(x: da.Array) -> da.Array:
-    """Return an array with one chunk along axes of length one or none.
+    """Return `x` with one chunk along each axis of length 0 or 1.
 
-    Dask broadcasts each chunk of these, an empty one, too.
+    Dask broadcasts every chunk along such an axis, even an empty one.
     """
     split = [d for d, n in enumerate(x.shape) if n <= 1 and x.numblocks[d] > 1]
     return x.rechunk(dict.fromkeys(split, -1)) if split else x
 
 
 def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """Return the axes that `axis` names, sorted and counted from the front."""
+    """Return the axes in `axis`, sorted and counted from the front."""
     if axis is None:
         return tuple(range(ndim))
     axes = validate_axis(tuple(axis) if isinstance(axis, tuple | list) else (axis,), ndim)
@@ -243,9 +243,9 @@ def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
 
 
 def refuse_mask(name: str, where: Any, initial: Any, x: da.Array) -> None:
-    """Refuse a mask where nothing may be left of it, for want of an identity.
+    """Refuse a mask without `initial`: it may exclude all elements, and there is no identity.
 
-    What masked arrays leave nothing of is masked.
+    Masked arrays need no `initial`: where no element is left, their result is masked.
     """
     if chunks.is_masked(x._meta):
         return
@@ -257,7 +257,7 @@ def refuse_mask(name: str, where: Any, initial: Any, x: da.Array) -> None:
 
 
 def refuse_many(name: str, x: da.Array, axes: tuple[int, ...]) -> None:
-    """Refuse arrays that are known to have more elements along `axes` than digits can count."""
+    """Refuse arrays with more elements along `axes` than digits can count, if sizes are known."""
     count = math.prod(x.shape[d] for d in axes)
     if count > digits.LIMIT:
         raise ValueError(
@@ -266,24 +266,24 @@ def refuse_many(name: str, x: da.Array, axes: tuple[int, ...]) -> None:
 
 
 def require_elements(name: str, x: da.Array, axis: Axis) -> None:
-    """Refuse arrays that are known to have no element along `axis`."""
+    """Raise ValueError if an axis in `axis` has length 0; unknown lengths pass."""
     axes = find_axes(axis, x.ndim)
     if any(x.shape[d] == 0 for d in axes):
         raise ValueError(f"{no_identity(name)}: shape {x.shape}, axes {axes}")
 
 
 def no_identity(name: str) -> str:
-    """Return NumPy's words for the reduction of no element to an element."""
+    """Return NumPy's message for a reduction of an empty array to one of its elements."""
     return f"zero-size array to reduction operation {name} which has no identity"
 
 
 def has_unknown_size(x: da.Array) -> bool:
-    """Tell whether the sizes of some chunks are not known before they are computed."""
+    """Return whether the sizes of some chunks are unknown until they are computed."""
     return any(n != n for n in x.shape)
 
 
 def as_integer(name: str, argument: str, value: Any) -> int:
-    """Return what the public function `name` was given for an argument, which has to be whole."""
+    """Return an argument of the public function `name` as an int; raise TypeError for others."""
     try:
         return operator.index(value)
     except TypeError:

@@ -44,24 +44,25 @@ def cumsum(
     out : dask.array.Array, optional
         An array to overwrite with the result.
     method : {"reduce-then-scan", "blelloch", "sequential", "recompute"}
-        "reduce-then-scan" sums every chunk, scans the sums to what comes before each chunk, and
-        scans every chunk from there; "blelloch" is Dask's name for its own such method.
-        "sequential" goes from chunk to chunk, reads each once, and has one result in memory at a
-        time where it is stored at once: for arrays larger than memory. "recompute" is the first,
-        but makes every chunk of `x` twice instead of keeping it between the passes: for arrays
-        larger than memory that are cheap to read.
+        "reduce-then-scan" sums each chunk, scans the sums to find the start of each chunk, and
+        scans each chunk from there; "blelloch", Dask's name for such a method, does the same.
+        "sequential" goes from chunk to chunk and reads each once; if every result is stored at
+        once, only one is in memory at a time: for arrays larger than memory. "recompute" is
+        "reduce-then-scan", but computes each chunk of `x` twice instead of keeping it between the
+        passes: for arrays larger than memory that are cheap to read.
     exclusive : bool
-        Whether a result leaves out its own element; the first is then 0.
+        Whether to leave each element out of its own result; the first result is then 0.
     reverse : bool
         Whether to scan from the end of the axis.
     include_initial : bool
-        Whether a 0 comes first, or last where `reverse`: the result is one longer along the axis,
-        and so is its first, or last, chunk.
+        Whether to put a 0 first, or last with `reverse`. The result, and its first or last chunk,
+        is then one longer along the axis.
     segments : dask.array.Array or array_like, optional
-        Bool, of the shape of `x`, or one-dimensional and as long as the axis: whether the sum
-        restarts from nothing with the element, which is the last of its segment where `reverse`.
+        Bool, of the shape of `x`, or one-dimensional and as long as the axis: the sum restarts at
+        each element that is true here. With `reverse` that element is the last of its segment.
     engine : {"auto", "collective"}
-        As for :func:`sum`; what is computed at once stays on the workers that have the chunks.
+        As for :func:`sum`; results that are computed at once stay on the workers that hold the
+        chunks.
 
     Returns
     -------
@@ -72,15 +73,15 @@ def cumsum(
     Raises
     ------
     TypeError
-        If elements of that dtype cannot be summed, or `segments` is not bool or of another kind of
-        chunk.
+        If elements of that dtype cannot be summed, or `segments` is not bool or has another kind of
+        chunks.
     AxisError, ValueError
-        If `axis` is out of bounds, `method` is none of those above, `segments` is of another shape,
-        or both `exclusive` and `include_initial` are asked for.
+        If `axis` is out of bounds, `method` is none of those above, `segments` has another shape,
+        or `exclusive` and `include_initial` are both true.
 
     Notes
     -----
-    Scans of masked arrays, in NumPy chunks, leave out what is masked, and are masked there.
+    Scans of masked arrays, in NumPy chunks, skip masked elements and are masked in the same places.
 
     float16 and float32 accumulate in float64 and every element is rounded once; integers wrap. The
     cross-chunk step is a two-level reduce-then-scan: G. E. Blelloch, "Prefix Sums and Their
@@ -96,8 +97,8 @@ def cumsum(
     >>> dc.cumsum(x, segments=[False, False, True, False, False]).compute()
     array([1, 2, 1, 2, 3])
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(name, x, dtype, given)
+    arguments = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _scan(name, x, dtype, arguments)
 
 
 @like(cumsum)
@@ -111,14 +112,14 @@ def cumprod() -> None:
     axis, dtype, out, method
         As for :func:`cumsum`.
     exclusive, reverse, include_initial, segments
-        As for :func:`cumsum`, with 1 in the place of 0.
+        As for :func:`cumsum`, with 1 in place of 0.
     engine : {"auto", "collective"}
         As for :func:`cumsum`.
 
     Notes
     -----
-    The product of a chunk may overflow where those from the start do not; then "sequential" is the
-    method to take.
+    The product of a single chunk may overflow where the cumulative product does not; use
+    "sequential" then.
 
     Examples
     --------
@@ -131,9 +132,9 @@ def cumprod() -> None:
 
 @like(cumsum)
 def nancumsum() -> None:
-    """Cumulative sum of array elements along an axis, NaN treated as 0.
+    """Cumulative sum of array elements along an axis, treating NaN as 0.
 
-    Durations are left to Dask's function of that name.
+    Dask's function of the same name takes durations.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def nancumsum() -> None:
 
 @like(cumprod)
 def nancumprod() -> None:
-    """Cumulative product of array elements along an axis, NaN treated as 1.
+    """Cumulative product of array elements along an axis, treating NaN as 1.
 
     Examples
     --------
@@ -172,14 +173,14 @@ def cumulative_sum(
     include_initial: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Cumulative sum of array elements along an axis, as the array API standard has it.
+    """Cumulative sum of array elements along an axis, as in the array API standard.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         As for :func:`cumsum`.
     axis : int, optional
-        The axis to sum along, which only arrays of one dimension need not name.
+        The axis to sum along; optional if `x` has one dimension.
     dtype, out, include_initial
         As for :func:`cumsum`.
     engine : {"auto", "collective"}
@@ -188,12 +189,12 @@ def cumulative_sum(
     Returns
     -------
     dask.array.Array
-        As of :func:`cumsum`.
+        As for :func:`cumsum`.
 
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`cumsum`, and if no axis is named of several.
+        As for :func:`cumsum`, and if `axis` is missing and `x` has several dimensions.
     """
     x, axis = _one_axis(x, axis)
     function = cumsum if name == "cumulative_sum" else cumprod
@@ -202,14 +203,14 @@ def cumulative_sum(
 
 @like(cumulative_sum)
 def cumulative_prod() -> None:
-    """Cumulative product of array elements along an axis, as the array API standard has it.
+    """Cumulative product of array elements along an axis, as in the array API standard.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         As for :func:`cumprod`.
     axis : int, optional
-        The axis to multiply along, which only arrays of one dimension need not name.
+        The axis to multiply along; optional if `x` has one dimension.
     dtype, out, include_initial
         As for :func:`cumprod`.
     engine : {"auto", "collective"}
@@ -225,14 +226,14 @@ def cummax() -> None:
     ----------
     x : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks, or dates or durations in NumPy chunks.
-        NaN and NaT win, as in :data:`numpy.maximum`.
+        NaN and NaT propagate, as in :data:`numpy.maximum`.
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
         The dtype of the result; by default that of `x`.
     exclusive, reverse, include_initial, segments
-        As for :func:`dask_coop.cumsum`, with the lowest value of the dtype in the place of 0, which
-        is minus infinity for floats.
+        As for :func:`dask_coop.cumsum`, with the lowest value of the dtype, which is minus infinity
+        for floats, in place of 0.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
@@ -256,7 +257,7 @@ def cummin() -> None:
     axis, dtype, out, method
         As for :func:`cummax`.
     exclusive, reverse, include_initial, segments
-        As for :func:`dask_coop.cumsum`, with the highest value of the dtype in the place of 0.
+        As for :func:`dask_coop.cumsum`, with the highest value of the dtype in place of 0.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
     """
@@ -266,7 +267,7 @@ def cummin() -> None:
 def logcumsumexp() -> None:
     """Logarithm of the cumulative sum of exponentials of array elements along an axis.
 
-    What ``log(cumsum(exp(x)))`` would be if no exponential overflowed or vanished.
+    Equals ``log(cumsum(exp(x)))``, but no exponential overflows or vanishes.
 
     Parameters
     ----------
@@ -275,16 +276,16 @@ def logcumsumexp() -> None:
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
-        The dtype of the result, of floats. By default that of `x`, or float64 where it has none.
+        A floating dtype for the result; by default that of `x`, or float64 for bool and integers.
     exclusive, reverse, include_initial, segments
-        As for :func:`dask_coop.cumsum`, with minus infinity in the place of 0.
+        As for :func:`dask_coop.cumsum`, with minus infinity in place of 0.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
     Notes
     -----
     float16 and float32 accumulate in float64 and every element is rounded once. Infinities and NaN
-    pass as through ``numpy.logaddexp.accumulate``.
+    propagate as in ``numpy.logaddexp.accumulate``.
 
     Examples
     --------
@@ -295,9 +296,9 @@ def logcumsumexp() -> None:
     """
 
 
-def _scan(name: str, x: Any, dtype: Any, given: ScanArguments) -> da.Array:
+def _scan(name: str, x: Any, dtype: Any, arguments: ScanArguments) -> da.Array:
     op, array = bind_row(SCANS[name], name, asanyarray(x), dtype)
-    return scan_bound(compensated(op), name, array, given)
+    return scan_bound(compensated(op), name, array, arguments)
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:

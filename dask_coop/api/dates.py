@@ -1,6 +1,6 @@
 """Statistics of dates and durations in NumPy chunks.
 
-Sums and means of durations are sums of integers, unless one is NaT.
+Sums and means of durations are computed from sums of integers; NaT if an element is NaT.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import reduce as graph_reduce
 
-#: The statistics of dates. Durations have a sum, too; squares have no unit that NumPy knows.
+#: The statistics of dates. Durations have a sum, too. There is no variance: NumPy has no unit for
+#: squares.
 OF_DATES = ("count", "nans", "min", "max", "mean", "std")
 
 
 def describe_dates(
     x: da.Array, axes: tuple[int, ...], keepdims: bool, split_every: SplitEvery
 ) -> dict[str, da.Array]:
-    """Return the statistics that there are of datetime64 or timedelta64, by name."""
+    """Return the available statistics of datetime64 or timedelta64, by name."""
     op = bind(TICKS, x.dtype, x.dtype, "describe", times="mM")
     element, count = op.element, np.dtype("i8")
     dtypes = dict.fromkeys(OF_DATES, element) | {"count": count, "nans": count}
@@ -58,12 +59,12 @@ def _statistic(name: str, dtype: np.dtype[Any], state: State) -> Any:
         case "max":
             value = most
         case "mean":
-            value, rest = ticks.divide(high, low, count)
-            # As NumPy divides durations: towards zero.
-            value = value + ((value < 0) & (rest > 0) & (dtype.kind == "m"))
+            value, remainder = ticks.divide(high, low, count)
+            # Round towards zero, as NumPy divides durations.
+            value = value + ((value < 0) & (remainder > 0) & (dtype.kind == "m"))
         case "std":
             value = np.rint(np.sqrt(m2 / np.maximum(count, 1)))
-            # Of dates at both ends of time it rounds to a tick behind the last one.
+            # For dates at both ends of time this would round to the tick after the last.
             value = np.minimum(value, np.nextafter(2.0**63, 0))
     value = np.where(count > 0, value, ticks.NAT)
     return value.astype("i8").view(dtype)
@@ -80,7 +81,7 @@ def reduce_durations(
     Raises
     ------
     Refused
-        If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
+        If `dtype` is another dtype, `initial` is set, or chunks are not NumPy's.
     """
     native = x.dtype.newbyteorder("=")
     for argument, value, bad in (
@@ -94,20 +95,20 @@ def reduce_durations(
                 f"{remedy(x.dtype, 'i')}"
             )
     x = x.astype(native)
-    # Integers add up to the same bits in any order.
+    # Sums of integers are reproducible in any case.
     within = given._replace(out=None, reproducible=False)
 
-    def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
-        """Reduce what `part` makes of a chunk."""
+    def reduced(monoid: Any, function: Any, kind: str) -> da.Array:
+        """Apply `function` to each chunk, and reduce the results."""
         meta = chunks.zeros_like(x._meta, kind)
-        made = map_blocks(part, x, **declared_by(x), dtype=kind, meta=meta)
-        return reduce_array(monoid, name, only_field, made, within)
+        converted = map_blocks(function, x, **declared_by(x), dtype=kind, meta=meta)
+        return reduce_array(monoid, name, only_field, converted, within)
 
-    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
+    reductions = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
     if name == "mean":
-        parts.append(reduced(SUM, _ones, "i8"))
-    meta = chunks.zeros_like(parts[0]._meta, x.dtype)
-    result = map_blocks(_finish, *parts, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
+        reductions.append(reduced(SUM, _ones, "i8"))
+    meta = chunks.zeros_like(reductions[0]._meta, x.dtype)
+    result = map_blocks(_finish, *reductions, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
     return handle_out(given.out, result)
 
 

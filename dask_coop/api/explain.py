@@ -1,13 +1,14 @@
-"""What a lazy result is made of: its operations, what serves each, by which method, and why.
+"""Explain a lazy result: its operations, what serves each, by which method, and why.
 
-The graph tells: tasks of one name are a group; a group is ours if it calls a function of this
-library, and groups that are steps of one reduction, scan, histogram or product are one operation::
+The graph shows it. Tasks of one name form a group; a group is ours if one of its tasks calls a
+function of this library. Groups that are steps of one reduction, scan, histogram or product form
+one operation::
 
     sum-lift-1f3, sum-combine-1f3, sum-9c2     one tree, dask_coop's
     move_sum-slice-7b0, move_sum-7b0           windows, dask_coop's
     random_sample-5e1                          another operation, Dask's
 
-That one was left to Dask, and why, is no part of a graph: `fallback` remembers it.
+A graph does not record that an operation was left to Dask, or why: `fallback` does.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from dask_coop.graph.tasks import (
     taken_apart,
 )
 
-#: Steps that belong to what takes their states; those of other operations have the name of it.
+#: Steps that join the operation that takes their states; other steps have its token in their names.
 _STEPS = {LiftTask, CombineTask, grouped.lift, grouped.lift_lazy, grouped.merge}
-#: Where Dask keeps what it puts between tasks that it fuses.
+#: The modules of functions that Dask puts between tasks that it fuses.
 _BETWEEN = ("dask._expr", "dask._task_spec")
 _KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
 
@@ -64,13 +65,13 @@ class Row(NamedTuple):
     Attributes
     ----------
     operation : str
-        What its keys begin with.
+        The prefix of its keys.
     served_by : str
         "dask_coop" or "Dask".
     method : str
-        How it is done.
+        How it is computed.
     why : str
-        What of: the dtype and the kind of chunks. Of what was left to Dask, the cause.
+        The dtype and the kind of chunks, or why it was left to Dask.
     """
 
     operation: str
@@ -83,7 +84,7 @@ _HEAD = ("operation", "served by", "method", "why")
 
 
 class Explanation(tuple[Row, ...]):
-    """The operations of a lazy result, from its data on; it prints as a table."""
+    """The operations of a lazy result, in order from its data; it prints as a table."""
 
     __slots__ = ()
 
@@ -96,18 +97,18 @@ class Explanation(tuple[Row, ...]):
 
 
 def explain(x: Any) -> Explanation:
-    """Tell what a lazy result is made of: what serves each operation, by which method, and why.
+    """Explain a lazy result: what serves each operation, by which method, and why.
 
     Parameters
     ----------
     x : dask.array.Array, Delayed, other Dask collection, or tuple or list of them
-        What any function has returned, also in parts; of these, what is not lazy is passed over.
+        One or several lazy results; values in a tuple or list that are not lazy are skipped.
 
     Returns
     -------
     Explanation
-        A tuple that prints as a table, with a row for each operation, from the data on. A row has
-        ``operation``, ``served_by`` ("dask_coop" or "Dask"), ``method`` and ``why``.
+        A tuple that prints as a table, with a row for each operation, in order from the data. A row
+        has ``operation``, ``served_by`` ("dask_coop" or "Dask"), ``method`` and ``why``.
 
     Raises
     ------
@@ -116,8 +117,8 @@ def explain(x: Any) -> Explanation:
 
     Notes
     -----
-    Nothing is computed. Why a function was left to Dask's is known of the last 1,000 such results
-    of this process. What a scheduler makes of the tasks is its own: see `Node.explain`.
+    Nothing is computed. The process remembers why a call was left to Dask for the last 1,000 such
+    results. A scheduler may change the tasks when it runs them: see `Node.explain`.
 
     Examples
     --------
@@ -139,7 +140,7 @@ def explain(x: Any) -> Explanation:
         graph |= ensure_dict(collection.__dask_graph__())
         kinds |= _kinds(collection)
     graph = convert_legacy_graph(graph)
-    # Fused tasks may hold others.
+    # Fused tasks may hold fused tasks.
     while any(map(is_fused, graph.values())):
         graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
     return Explanation(_rows(graph, kinds))
@@ -154,78 +155,82 @@ def _collections(x: Any) -> Iterator[Any]:
 
 
 def _kinds(collection: Any) -> dict[str, str]:
-    """Return the kinds of chunks of those arrays in a graph that are known, by their names."""
-    found, graphs = {}, [collection]
+    """Return the kind of chunks of each array in a graph, by its name; empty if unknown."""
+    kinds, graphs = {}, [collection]
     if (plan := getattr(collection, "_expr", None)) is not None:
         graphs += (getattr(expression, "_array", None) for expression in plan.walk())
     for graph in graphs:
         for name, layer in getattr(getattr(graph, "dask", None), "layers", {}).items():
             module = (layer.collection_annotations or {}).get("chunk_type", "").partition(".")[0]
-            found[name] = _KINDS.get(module, "")
-    return found
+            kinds[name] = _KINDS.get(module, "")
+    return kinds
 
 
 class _Groups:
-    """The tasks of a graph by their names."""
+    """The tasks of a graph, grouped by name."""
 
     def __init__(self, graph: Mapping[Any, Any]) -> None:
         self.nodes: dict[str, list[Any]] = defaultdict(list)
         self.needs: dict[str, set[str]] = defaultdict(set)
-        #: How many tasks stand one behind the other, up to those of a name.
+        #: The length of the longest chain of tasks that ends in one of a name.
         self.depth: dict[str, int] = defaultdict(int)
-        of_tasks: dict[Any, int] = {}
+        depths: dict[Any, int] = {}
         order = TopologicalSorter({key: node.dependencies for key, node in graph.items()})
         for key in order.static_order():
             if key not in graph:
                 continue
             node, name = graph[key], name_of(key)
-            of_tasks[key] = 1 + max((of_tasks.get(k, 0) for k in node.dependencies), default=0)
-            self.depth[name] = max(self.depth[name], of_tasks[key])
+            depths[key] = 1 + max((depths.get(k, 0) for k in node.dependencies), default=0)
+            self.depth[name] = max(self.depth[name], depths[key])
             self.nodes[name].append(node)
             self.needs[name] |= {name_of(k) for k in node.dependencies if k in graph} - {name}
         self.ours = {name for name, nodes in self.nodes.items() if any(map(_is_ours, nodes))}
 
     def below(self, name: str, inputs: frozenset[str]) -> set[str]:
-        """Return the names that Dask makes `name` of, down to what it was given."""
-        found: set[str] = set()
+        """Return the names of Dask's tasks that make `name` from `inputs`."""
+        names: set[str] = set()
         waiting = [name]
         while waiting:
-            new = self.needs[waiting.pop()] - inputs - found - self.ours
-            found |= new
+            new = self.needs[waiting.pop()] - inputs - names - self.ours
+            names |= new
             waiting += new
-        return found
+        return names
 
     def operations(self, left: Mapping[str, HandOver]) -> list[list[str]]:
-        """Return the names of each operation, from the data on."""
-        above: dict[str, str] = {}
+        """Return the names in each operation, in order from the data."""
+        joined_to: dict[str, str] = {}
 
-        def find(name: str) -> str:
-            while name in above:
-                name = above[name]
+        def root(name: str) -> str:
+            while name in joined_to:
+                name = joined_to[name]
             return name
 
-        # Dask has a name for each value that tasks take.
+        # Dask gives each value that tasks take a name; those with one prefix belong together.
         values: dict[str, str] = {}
         for name in sorted(self.nodes):
-            parts: Iterable[str] = ()
+            others: Iterable[str] = ()
             if all(map(_is_value, self.nodes[name])):
-                parts = [values.setdefault(key_split(name), name)]
+                others = [values.setdefault(key_split(name), name)]
             if name in self.ours:
-                parts = (part for part in self.needs[name] & self.ours if self._is_step(part, name))
+                others = (
+                    other for other in self.needs[name] & self.ours if self._is_step(other, name)
+                )
             elif name in left:
-                parts = self.below(name, left[name].inputs)
-            for part in sorted(parts):
-                ends = sorted({find(name), find(part)})
-                above |= dict.fromkeys(ends[1:], ends[0])
-        found: dict[str, list[str]] = defaultdict(list)
+                others = self.below(name, left[name].inputs)
+            for other in sorted(others):
+                ends = sorted({root(name), root(other)})
+                joined_to |= dict.fromkeys(ends[1:], ends[0])
+        members: dict[str, list[str]] = defaultdict(list)
         for name in sorted(self.nodes):
-            found[find(name)].append(name)
-        return sorted(found.values(), key=lambda names: (max(self.depth[n] for n in names), names))
+            members[root(name)].append(name)
+        return sorted(
+            members.values(), key=lambda names: (max(self.depth[n] for n in names), names)
+        )
 
-    def _is_step(self, part: str, name: str) -> bool:
-        """Tell whether what `name` needs of ours is a step of the same operation."""
-        same = part.rpartition("-")[2] == name.rpartition("-")[2]
-        return same or {kind_of(node) or _function(node) for node in self.nodes[part]} <= _STEPS
+    def _is_step(self, other: str, name: str) -> bool:
+        """Return whether `other`, which `name` needs, is a step of the same operation."""
+        same = other.rpartition("-")[2] == name.rpartition("-")[2]
+        return same or {kind_of(node) or _function(node) for node in self.nodes[other]} <= _STEPS
 
 
 def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
@@ -237,11 +242,11 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
         if all(map(_hands_on, tasks)):
             continue
         if not groups.ours.isdisjoint(names):
-            # What only hands its states on gives no name.
+            # An operation has the name of its last steps, which no other step needs.
             last = [name for name in names if name not in needed] or names
             known = (kinds[name] for name in (*last, *sorted(needed)) if kinds.get(name))
             title = ", ".join(dict.fromkeys(map(key_split, last)))
-            yield Row(title, "dask_coop", _method(tasks), _what_of(tasks, next(known, "")))
+            yield Row(title, "dask_coop", _method(tasks), _elements(tasks, next(known, "")))
         elif cause := next(filter(None, map(left.get, names)), None):
             how = f"{cause.function} of dask.array; {_count(len(tasks), 'task')}"
             yield Row(cause.function, "Dask", how, cause.cause)
@@ -250,7 +255,7 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _function(node: Any) -> Any:
-    """Return what a task calls, without the arguments that it was bound to."""
+    """Return the function that a task calls, without its bound arguments."""
     function = node.func if isinstance(node, Task) else None
     while isinstance(function, partial):
         function = function.func
@@ -258,7 +263,7 @@ def _function(node: Any) -> Any:
 
 
 def _hands_on(node: Any) -> bool:
-    """Tell whether a node is only another name, or what Dask puts between fused tasks."""
+    """Return whether a node is an alias, or calls a function that Dask puts between fused tasks."""
     return isinstance(node, Alias) or getattr(_function(node), "__module__", None) in _BETWEEN
 
 
@@ -268,19 +273,19 @@ def _is_ours(node: Any) -> bool:
 
 
 def _is_value(node: Any) -> bool:
-    """Tell whether a node is a value that tasks take, and no chunk."""
+    """Return whether a node is a value that tasks take, not a chunk."""
     return type(node) is DataNode and not isinstance(node.key, tuple)
 
 
 def _method(tasks: list[Any]) -> str:
-    """Return how an operation of ours is done."""
+    """Return how an operation of ours is computed."""
     count = _count(len(tasks), "task")
     if scans := _of_kind(tasks, DownsweepTask):
         ours = scans, _of_kind(tasks, UpsweepTask)
-        used, lifted = ({name_of(task.block) for task in part} for part in ours)
+        used, lifted = ({name_of(step.block) for step in steps} for steps in ours)
         how = "recompute" if lifted - used else "reduce-then-scan"
-        parts = " with segments" if any(scan.heads for scan in scans) else ""
-        return f"{how} over {_count(len(scans), 'chunk')}{parts}; {count}"
+        suffix = " with segments" if any(scan.heads for scan in scans) else ""
+        return f"{how} over {_count(len(scans), 'chunk')}{suffix}; {count}"
     if ends := _of_kind(tasks, ScanFromTask):
         steps = len(ends) + len(_of_kind(tasks, StepTask))
         return f"sequential over {_count(steps, 'chunk')}; {count}"
@@ -294,55 +299,55 @@ def _method(tasks: list[Any]) -> str:
         how = f"{_count(len(products), 'product')} of blocks"
         return f"{how}, up to {fan_in} added a task; {count}"
     if counts := _of_kind(tasks, CountTask):
-        n, what = len(counts), _table(counts[0])
+        n, form = len(counts), _table(counts[0])
     elif lifts := _of_kind(tasks, LiftTask):
-        n, what = len(lifts), "tree"
+        n, form = len(lifts), "tree"
     else:
         return f"chunk by chunk; {count}" if len(tasks) > 1 else count
-    how = f"{what} over {_count(n, 'chunk')}"
+    how = f"{form} over {_count(n, 'chunk')}"
     if fan_in := max((len(task.states) for task in _of_kind(tasks, StatesTask)), default=0):
         how += f", up to {_count(fan_in, 'state')} a task"
     return f"{how}; {count}"
 
 
 def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
-    """Return how groups are reduced, if they are: by their functions."""
+    """Return how groups are reduced, by the functions that tasks call; empty if none are."""
     if blocks := calls.get(group_quantiles.quantiles_of_block):
         return f"{_count(len(blocks), 'block')} of whole groups"
     lifts = [*calls.get(grouped.lift, ()), *calls.get(grouped.lift_lazy, ())]
     ends = calls.get(grouped.finish, [])
     if not lifts or not ends:
         return ""
-    # Of one result, the blocks along its groups.
+    # Count groups over the blocks of one result that lie along its groups.
     first, *_ = ends
-    kept = len(index_of(first.key)) - len(first.kwargs["shape"])
+    leading = len(index_of(first.key)) - len(first.kwargs["shape"])
     n = sum(
         end.kwargs["n"]
         for end in ends
         if name_of(end.key) == name_of(first.key)
-        and index_of(end.key)[:kept] == index_of(first.key)[:kept]
+        and index_of(end.key)[:leading] == index_of(first.key)[:leading]
     )
-    own = max(map(_groups_of, lifts))
-    what = f"table of {_count(n, 'group')}"
-    if own < n:
-        what = f"tables of up to {own} of {_count(n, 'group')}"
+    most = max(map(_groups_of, lifts))
+    tables = f"table of {_count(n, 'group')}"
+    if most < n:
+        tables = f"tables of up to {most} of {_count(n, 'group')}"
     merges = [*ends, *calls.get(grouped.merge, ())]
     fan_in = max(len(task.kwargs["states"].args) for task in merges)
-    return f"{what} over {_count(len(lifts), 'chunk')}, up to {_count(fan_in, 'table')} a task"
+    return f"{tables} over {_count(len(lifts), 'chunk')}, up to {_count(fan_in, 'table')} a task"
 
 
 def _groups_of(lift: Task) -> int:
-    """Return how many groups the table of a chunk has."""
+    """Return the number of groups in the table of a chunk."""
     if "n" in lift.kwargs:
         return int(lift.kwargs["n"])
     codes = lift.kwargs["codes"]
-    # Dask wraps what differs from block to block.
+    # Dask wraps arguments that differ from block to block.
     _, n = codes.value if isinstance(codes, DataNode) else codes
     return int(n)
 
 
 def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
-    """Return how windows, areas and what says where groups are come about, if they do."""
+    """Return how windows, areas or positions of groups are computed; empty if none are."""
     if ends := calls.get(windows.reduce_windows):
         how = f"windows over {_count(len(ends), 'chunk')}"
         if lifted:
@@ -356,27 +361,27 @@ def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
 
 
 def _of_kind(tasks: list[Any], kind: type[Kind]) -> list[Kind]:
-    """Return what those tasks do that are of a kind."""
-    return [found for task in tasks if (found := read(task, kind))]
+    """Return the arguments of the tasks that are of a kind."""
+    return [arguments for task in tasks if (arguments := read(task, kind))]
 
 
 def _table(task: CountTask) -> str:
-    """Return what the tasks of a histogram count into."""
+    """Return a description of the tables that the tasks of a histogram count into."""
     match task.grid:
-        case Grid(bins=each):
-            bins = " x ".join(str(one.n) for one in each) + " bins"
+        case Grid(bins=axes):
+            bins = " x ".join(str(axis.n) for axis in axes) + " bins"
         case Integers():
             bins = "integers"
         case _:
             bins = "bins that a task finds"
-    of = "" if task.weights is None else "sums in "
+    content = "" if task.weights is None else "sums in "
     if task.op.monoid.has_digits:
-        of = "reproducible sums in "
-    return f"{of}tables of {bins}"
+        content = "reproducible sums in "
+    return f"{content}tables of {bins}"
 
 
-def _what_of(tasks: list[Any], kind: str) -> str:
-    """Return the elements and the kind of chunks of an operation of ours."""
+def _elements(tasks: list[Any], kind: str) -> str:
+    """Return the dtype and the kind of chunks of an operation of ours."""
     elements = ""
     for task in _of_kind(tasks, OurTask):
         match task:
@@ -397,7 +402,7 @@ def _what_of(tasks: list[Any], kind: str) -> str:
 
 
 def _theirs(tasks: list[Any]) -> str:
-    """Return how an operation of Dask's is done: what its tasks call."""
+    """Return how Dask computes an operation: the functions that its tasks call."""
     functions = {_function(task) for task in tasks if isinstance(task, Task)} - {None}
     names = sorted({getattr(f, "__name__", type(f).__name__) for f in functions})
     if not names:
@@ -405,5 +410,5 @@ def _theirs(tasks: list[Any]) -> str:
     return f"{_count(len(tasks), 'task')} of {', '.join(names)}"
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,4 +1,4 @@
-"""Extrema, and where they are, also of what is not NaN: min, max, ptp, argmin, argmax."""
+"""Extrema and their indices, also ignoring NaN: min, max, ptp, argmin, argmax."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def min(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Minimum of array elements over the given axes; NaN where there is one.
+    """Minimum of array elements over the given axes; NaN if an element is NaN.
 
-    A complex number with a part that is NaN is NaN; of several, the first is the minimum.
+    A complex number is NaN if either part is; the first such element is then the minimum.
 
     Parameters
     ----------
@@ -68,36 +68,36 @@ def min(
     TypeError
         If elements of that dtype have no order.
     AxisError, ValueError
-        As for :func:`sum`, and where there is no element to take the minimum of.
+        As for :func:`sum`, and if there is no element.
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _extremum(name, name, asanyarray(a), given)
+    arguments = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _extremum(name, name, asanyarray(a), arguments)
 
 
 @like(min)
 def max() -> None:
-    """Maximum of array elements over the given axes; NaN where there is one.
+    """Maximum of array elements over the given axes; NaN if an element is NaN.
 
-    A complex number with a part that is NaN is NaN; of several, the first is the maximum.
+    A complex number is NaN if either part is; the first such element is then the maximum.
 
     Raises
     ------
     TypeError
         If elements of that dtype have no order.
     AxisError, ValueError
-        As for :func:`sum`, and where there is no element to take the maximum of.
+        As for :func:`sum`, and if there is no element.
     """
 
 
 @like(min)
 def nanmin() -> None:
-    """Minimum of the elements over the given axes that are not NaN.
+    """Minimum of array elements over the given axes, ignoring NaN.
 
     Returns
     -------
     dask.array.Array
-        As for :func:`min`. Where every element is NaN it is NaN, with a RuntimeWarning when it is
-        computed.
+        As for :func:`min`; NaN where every element is NaN, and computing it then issues a
+        RuntimeWarning.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def nanmin() -> None:
 
 @like(max)
 def nanmax() -> None:
-    """Maximum of the elements over the given axes that are not NaN.
+    """Maximum of array elements over the given axes, ignoring NaN.
 
     Returns
     -------
@@ -137,9 +137,9 @@ def ptp(
     *,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Range of array elements over the given axes, maximum minus minimum.
+    """Range of array elements over the given axes: maximum minus minimum.
 
-    It takes one read, and two of complex numbers.
+    The array is read once, or twice if its numbers are complex.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def ptp(
     Returns
     -------
     dask.array.Array
-        Lazy, of `a`'s dtype, in which it may wrap as NumPy's; NaN where there is one.
+        Lazy, of `a`'s dtype; NaN if an element is NaN. Integers may wrap, as in NumPy.
 
     Raises
     ------
@@ -167,10 +167,10 @@ def ptp(
         raise TypeError("ptp does not take dtype bool; it takes other numbers")
     bind(ARGMIN, x.dtype, x.dtype, "ptp")
     require_elements("ptp", x, axis)
-    given = ReductionArguments(axis, keepdims, split_every)
+    arguments = ReductionArguments(axis, keepdims, split_every)
     if x.dtype.kind == "c":
-        return _extremum("max", "ptp", x, given) - _extremum("min", "ptp", x, given)
-    return reduce_array(MINMAX, "ptp", _range, x, given)
+        return _extremum("max", "ptp", x, arguments) - _extremum("min", "ptp", x, arguments)
+    return reduce_array(MINMAX, "ptp", _range, x, arguments)
 
 
 @public("reduction")
@@ -186,14 +186,14 @@ def argmin(
     *,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Find the index of the minimum along an axis: the first NaN, else the first minimum.
+    """Return the index of the first minimum along an axis, or of the first NaN if there is one.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis : int or None
-        The axis to look along; None stands for the whole array, whose indices count in C order.
+        The axis to search along; None searches the flattened array, in C order.
     keepdims, split_every, out
         As for :func:`sum`.
     engine : {"auto", "collective"}
@@ -209,12 +209,11 @@ def argmin(
     TypeError
         If elements of that dtype have no order, or `axis` is neither an integer nor None.
     AxisError, ValueError
-        As for :func:`sum`, where there is no element to find, and where the sizes of chunks that
-        indices depend on are not known.
+        As for :func:`sum`, if there is no element, and if indices depend on unknown chunk sizes.
 
     Notes
     -----
-    What is masked counts as the highest value of its dtype, as it does to :func:`numpy.ma.argmin`.
+    Masked elements count as the highest value of the dtype, as in :func:`numpy.ma.argmin`.
 
     Examples
     --------
@@ -223,23 +222,23 @@ def argmin(
     >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
     1
     """
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return _extremal_index(name, asanyarray(a), given)
+    arguments = ReductionArguments(axis, keepdims, split_every, out)
+    return _extremal_index(name, asanyarray(a), arguments)
 
 
 @like(argmin)
 def argmax() -> None:
-    """Find the index of the maximum along an axis: the first NaN, else the first maximum."""
+    """Return the index of the first maximum along an axis, or of the first NaN if there is one."""
 
 
 @like(argmin)
 def nanargmin() -> None:
-    """Find the index of the first minimum along an axis, NaN left out.
+    """Return the index of the first minimum along an axis, ignoring NaN.
 
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`argmin`; and a ValueError, when it is computed, where every element is NaN.
+        As for :func:`argmin`. Computing raises ValueError where every element is NaN.
 
     Examples
     --------
@@ -253,7 +252,7 @@ def nanargmin() -> None:
 
 @like(argmax)
 def nanargmax() -> None:
-    """Find the index of the first maximum along an axis, NaN left out.
+    """Return the index of the first maximum along an axis, ignoring NaN.
 
     Raises
     ------
@@ -270,29 +269,29 @@ def nanargmax() -> None:
     """
 
 
-def _extremum(statistic: str, name: str, x: da.Array, given: ReductionArguments) -> da.Array:
-    """Find the extremum that a statistic is for the public function `name`."""
+def _extremum(statistic: str, name: str, x: da.Array, arguments: ReductionArguments) -> da.Array:
+    """Return the minimum or maximum, by the row `statistic`, for the public function `name`."""
     row = STATISTICS[statistic]
     bind(ARGMIN, x.dtype, x.dtype, name)
-    refuse_mask(name, given.where, given.initial, x)
-    if given.initial is None:
-        require_elements(name, x, given.axis)
+    refuse_mask(name, arguments.where, arguments.initial, x)
+    if arguments.initial is None:
+        require_elements(name, x, arguments.axis)
     monoid, skipna = row.monoid_of(x.dtype), row.leaves_out(x.dtype)
     finalize: Finalize = _warn_of_nan if skipna else row.finish
     if x.dtype.kind == "c":
         finalize = partial(_value, name, skipna, finalize)
-        return reduce_array(monoid, name, finalize, x, given, skipna=skipna)
-    if not skipna and given.initial is None and has_unknown_size(x):
-        # Whether there is an element shows when both extrema are known.
-        (kept,) = monoid.fields
-        finalize = partial(_either, MINMAX.fields.index(kept), name)
+        return reduce_array(monoid, name, finalize, x, arguments, skipna=skipna)
+    if not skipna and arguments.initial is None and has_unknown_size(x):
+        # Take both extrema: they are in the wrong order where there was no element.
+        (field,) = monoid.fields
+        finalize = partial(_either, MINMAX.fields.index(field), name)
         monoid = MINMAX
-    return reduce_array(monoid, name, finalize, x, given)
+    return reduce_array(monoid, name, finalize, x, arguments)
 
 
-def _extremal_index(name: str, x: da.Array, given: ReductionArguments) -> da.Array:
-    """Find the index of an extremum for the public function `name`."""
-    row, axis = STATISTICS[name], given.axis
+def _extremal_index(name: str, x: da.Array, arguments: ReductionArguments) -> da.Array:
+    """Return the index of an extremum for the public function `name`."""
+    row, axis = STATISTICS[name], arguments.axis
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
     bind(row.monoid, x.dtype, x.dtype, name)
@@ -306,8 +305,8 @@ def _extremal_index(name: str, x: da.Array, given: ReductionArguments) -> da.Arr
             "x.compute_chunk_sizes() finds them"
         )
     all_nan = row.leaves_out(x.dtype)
-    found = partial(_found, "All-NaN slice encountered" if all_nan else _nothing(name))
-    return reduce_array(row.monoid, name, found, x, given, skipna=row.skipna)
+    finalize = partial(_known_index, "All-NaN slice encountered" if all_nan else _nothing(name))
+    return reduce_array(row.monoid, name, finalize, x, arguments, skipna=row.skipna)
 
 
 def _nothing(name: str) -> str:
@@ -344,7 +343,7 @@ def _value(name: str, skipna: bool, finalize: Finalize, state: State) -> Any:
     return finalize((value,))
 
 
-def _found(nothing: str, state: State) -> Any:
+def _known_index(nothing: str, state: State) -> Any:
     _, index = state
     if np.any(index == NO_INDEX):
         raise ValueError(nothing)

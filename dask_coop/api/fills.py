@@ -1,4 +1,4 @@
-"""Series with gaps: filled, smoothed by exponential weights, integrated."""
+"""Fill gaps in series, smooth series by exponential weights, and integrate them."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ def ffill(
     Parameters
     ----------
     x : dask.array.Array or array_like
-        Floats or complex numbers, of which NaN are missing, in NumPy or CuPy chunks; or dates or
-        durations, of which NaT are missing, in NumPy chunks. Bool and integers are returned as
-        they are.
+        Floats or complex numbers, in NumPy or CuPy chunks, or dates or durations, in NumPy chunks.
+        NaN and NaT are missing elements. Bool and integers have none and are returned unchanged.
     axis : int
         The axis to fill along.
     limit : int, optional
-        How many missing elements in a row are replaced at most, wherever chunks end.
+        The largest number of missing elements in a row to replace, also across chunks.
     method : {"reduce-then-scan", "blelloch", "sequential", "recompute"}
         As for :func:`dask_coop.cumsum`.
     segments : dask.array.Array or array_like, optional
-        As for :func:`dask_coop.cumsum`: nothing is filled with what is before a segment's begin.
+        As for :func:`dask_coop.cumsum`: no element is filled from another segment.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
@@ -68,8 +67,8 @@ def ffill(
 
     Notes
     -----
-    What is masked stays masked and fills nothing, but counts for `limit`. A missing element before
-    all valid ones stays missing.
+    Masked elements stay masked and fill no others, but count towards `limit`. Missing elements
+    before the first valid one stay missing.
 
     Examples
     --------
@@ -88,19 +87,19 @@ def ffill(
         return array
     monoid = fill(None if limit is None else int(limit))
     op = bind(monoid, array.dtype, array.dtype, name, times="mM")
-    given = ScanArguments(axis, None, method, False, name == "bfill", False, segments)
-    return scan_bound(op, name, array, given)
+    arguments = ScanArguments(axis, None, method, False, name == "bfill", False, segments)
+    return scan_bound(op, name, array, arguments)
 
 
 @like(ffill)
 def bfill() -> None:
-    """Replace missing elements by the next valid ones behind them along an axis.
+    """Replace missing elements by the next valid ones after them along an axis.
 
     Parameters
     ----------
     x, axis, limit, method, segments, engine
-        As for :func:`ffill`; an element that begins a segment is the last of it, as in scans with
-        ``reverse=True``.
+        As for :func:`ffill`; an element that is true in `segments` is the last of its segment, as
+        in scans with ``reverse=True``.
 
     Examples
     --------
@@ -133,42 +132,44 @@ def ewm_mean(
     Parameters
     ----------
     x : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks. NaN have no weight.
+        Bool, integers or floats, in NumPy or CuPy chunks. NaN has no weight.
     axis : int
         The axis to average along.
     alpha, span, halflife, com : float
-        One of them: a step leaves ``1 - alpha`` of a weight, with ``0 < alpha <= 1``, where alpha
-        is ``2 / (span + 1)``, ``1 - exp(-log(2) / halflife)`` or ``1 / (com + 1)``.
+        Exactly one of them. Each step multiplies the weight of older elements by ``1 - alpha``,
+        with ``0 < alpha <= 1``; alpha is also ``2 / (span + 1)``, ``1 - exp(-log(2) / halflife)``
+        or ``1 / (com + 1)``.
     adjust : bool
-        Whether the mean is that of all elements by weights 1, ``1 - alpha``, ``(1 - alpha)**2``
-        and so on; or else ``alpha`` of the new element and ``1 - alpha`` of the mean before it.
+        Whether the mean weights all elements so far by 1, ``1 - alpha``, ``(1 - alpha)**2`` and so
+        on, from the newest back; if False, it is ``alpha`` times the new element plus ``1 - alpha``
+        times the mean before it.
     ignore_na : bool
-        Whether only elements that are not NaN are steps.
+        Whether only elements other than NaN are steps.
     min_periods : int
-        How many elements that are not NaN a mean is made of at least; NaN stands for others.
+        The smallest number of elements other than NaN for a mean; with fewer the result is NaN.
     method, segments
         As for :func:`dask_coop.cumsum`.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.cumsum`. A graph takes over where `min_periods` is 2 or more, which
-        takes a scan of what tasks make of the chunks.
+        As for :func:`dask_coop.cumsum`. A graph takes over if `min_periods` is 2 or more, since it
+        then scans an array that tasks make from the chunks.
 
     Returns
     -------
     dask.array.Array
-        Lazy, with `x`'s chunks, and its dtype if that is of floats, or else float64.
+        Lazy, with `x`'s chunks, and its dtype if that is floating, else float64.
 
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`dask_coop.cumsum`, and if not one of `alpha`, `span`, `halflife` and `com` is
-        given, or is out of its range.
+        As for :func:`dask_coop.cumsum`, and unless exactly one of `alpha`, `span`, `halflife` and
+        `com` is given and in its range.
 
     Notes
     -----
-    Means are taken in float64 and rounded once. One of infinities of both signs is NaN from there
-    on, where pandas begins anew. pandas 3.1 departs from its own formula where alpha is exactly 0.5
-    (``com=1``), ``adjust=False`` and ``ignore_na=False``: there ``[1, nan, 3]`` ends with 2.5, and
-    here with 2.3333, as the formula has it.
+    Means are computed in float64 and rounded once. Once infinities of both signs have occurred,
+    means are NaN from there on, where pandas begins anew. pandas 3.1 departs from its own formula
+    if alpha is exactly 0.5 (``com=1``), ``adjust=False`` and ``ignore_na=False``: for ``[1, nan,
+    3]`` it ends with 2.5, and the formula, as here, with 2.3333.
 
     Examples
     --------
@@ -186,13 +187,13 @@ def ewm_mean(
         raise Declined("min_periods takes a scan of what tasks make of the chunks")
     monoid = weighted_mean(weight, bool(adjust), bool(ignore_na))
     op = bind(monoid, element, element, "ewm_mean")
-    given = ScanArguments(axis, None, method, False, False, False, segments)
-    means = scan_bound(op, "ewm_mean", array, given)
+    arguments = ScanArguments(axis, None, method, False, False, False, segments)
+    means = scan_bound(op, "ewm_mean", array, arguments)
     if min_periods < 2:
         return means
     meta = array._meta.astype("?")
-    of_chunk = {**declared_by(array), "dtype": "?", "meta": meta, "token": "ewm_mean-valid"}
-    valid = array.map_blocks(_is_valid, **of_chunk)
+    options = {**declared_by(array), "dtype": "?", "meta": meta, "token": "ewm_mean-valid"}
+    valid = array.map_blocks(_is_valid, **options)
     seen = cumsum(valid, axis, method=method, segments=segments)
     return map_blocks(
         _where_seen,
@@ -222,22 +223,23 @@ def cumulative_trapezoid(
     y : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     x : dask.array.Array or array_like, optional
-        Where the samples are: of one dimension, as long as the axis, or of the shape of `y`.
+        The positions of samples: one-dimensional and as long as the axis, or of the shape of `y`.
     dx : float
-        How far samples are apart where there is no `x`.
+        The distance between samples if there is no `x`.
     axis : int
         The axis to integrate along.
     initial : {None, 0}
-        Whether a 0 comes first: with None the result is shorter than `y` by one, and so is its
+        With 0, the result begins with a 0; with None it is shorter than `y` by one, and so is its
         first chunk.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.cumsum`, but that a graph takes over: the areas between samples are
-        made by tasks that take those of two chunks.
+        As for :func:`dask_coop.cumsum`, but a graph always takes over, since the areas between
+        samples need tasks that take values of two chunks.
 
     Returns
     -------
     dask.array.Array
-        Lazy, with `y`'s chunks. Its dtype is that of `y` and of `x`, if they are of floats.
+        Lazy, with `y`'s chunks. The dtype is the common one of `y` and `x`, or float64 if that is
+        bool or an integer.
 
     Raises
     ------
@@ -247,7 +249,7 @@ def cumulative_trapezoid(
 
     Notes
     -----
-    Of each chunk the last values go to the task of the next one, and nothing else.
+    Only the last values of each chunk go to the task of the next one.
 
     Examples
     --------
@@ -274,13 +276,15 @@ def cumulative_trapezoid(
     return cumsum(areas, axis, include_initial=initial is not None)
 
 
-def _alpha(**given: float | None) -> float:
-    """Return the weight of a new element, by the one of four arguments that is given."""
-    found = {name: value for name, value in given.items() if value is not None}
-    if len(found) != 1:
-        names = ", ".join(given)
-        raise ValueError(f"ewm_mean takes one of {names}; got {', '.join(found) or 'none of them'}")
-    ((name, value),) = found.items()
+def _alpha(**arguments: float | None) -> float:
+    """Return the weight of a new element, from the one argument that is not None."""
+    values = {name: value for name, value in arguments.items() if value is not None}
+    if len(values) != 1:
+        names = ", ".join(arguments)
+        raise ValueError(
+            f"ewm_mean takes one of {names}; got {', '.join(values) or 'none of them'}"
+        )
+    ((name, value),) = values.items()
     least = 1 if name == "span" else 0
     allowed = value >= least if name in ("span", "com") else value > 0
     if not isinstance(value, Real) or not allowed or (name == "alpha" and value > 1):
@@ -297,13 +301,13 @@ def _alpha(**given: float | None) -> float:
 
 
 def _without_empty(x: da.Array, axis: int) -> da.Array:
-    """Return `x` without chunks that have no samples along the axis."""
+    """Return `x` without chunks that are empty along `axis`."""
     sizes = tuple(n for n in x.chunks[axis] if n)
     return rechunk(x, (*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]))
 
 
 def _places(x: Any, y: da.Array, axis: int) -> da.Array:
-    """Return where samples are, in the chunks of `y`, or of its axis."""
+    """Return the positions of samples, in the chunks of `y` or of its axis."""
     places = asanyarray(x)
     refuse_masked("cumulative_trapezoid", places._meta)
     bind(SUM, places.dtype, places.dtype, "cumulative_trapezoid")
@@ -316,7 +320,7 @@ def _places(x: Any, y: da.Array, axis: int) -> da.Array:
     return rechunk(places, (y.chunks[axis],) if line else y.chunks)
 
 
-# What follows is called by tasks.
+# Inside tasks.
 
 
 @casts

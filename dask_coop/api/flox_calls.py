@@ -1,8 +1,8 @@
-"""Calls as flox's: its signatures, and its words for what is asked for.
+"""Functions with the signatures and options of flox's `groupby_reduce` and `groupby_scan`.
 
-What flox has and this library has not is refused, and so is what flox does not take: whoever puts
-these functions in the place of flox's has them called where ours are refused, and they serve the
-call or say what is wrong with it.
+They raise Refused for options that this library lacks, and for those that flox rejects. Code that
+puts these functions in place of flox's then calls flox's, which serve the call or report what is
+wrong with it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dask_coop.api.groups.statistics import missing
 from dask_coop.errors import Refused
 from dask_coop.graph.grouped import Known
 
-#: Reductions that take one element of each group, of the dtype of the array's.
+#: Reductions that return one element of each group, in the dtype of the array.
 _PICKING = {"min", "max", "nanmin", "nanmax", "first", "last", "nanfirst", "nanlast"}
 
-#: The reductions that flox has, but for modes.
+#: flox's reductions, except modes.
 _REDUCTIONS = _PICKING | {"any", "all", "count"}
 _REDUCTIONS |= {
     f"{nan}{name}"
@@ -36,8 +36,8 @@ _REDUCTIONS |= {
     for name in ["sum", "prod", "mean", "var", "std", "argmin", "argmax", "median", "quantile"]
 }
 
-#: What sums and products of no element are.
-_OF_NOTHING = {"sum": 0, "nansum": 0, "prod": 1, "nanprod": 1}
+#: Sums and products of no elements.
+_EMPTY = {"sum": 0, "nansum": 0, "prod": 1, "nanprod": 1}
 
 _SCANS = {"cumsum", "nancumsum", "ffill", "bfill"}
 
@@ -58,16 +58,16 @@ def groupby_reduce(
     reindex: Any = None,
     finalize_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[Any, ...]:
-    """Return what ``flox.groupby_reduce`` returns, made by :func:`dask_coop.groupby_reduce`.
+    """Return the results of ``flox.groupby_reduce``, by :func:`dask_coop.groupby_reduce`.
 
-    `method`, `engine` and `reindex` tell flox how to work, and are of no use here.
+    `method`, `engine` and `reindex` choose how flox works; here they choose nothing.
 
     Raises
     ------
     Refused
-        If this library does not take what is asked for, or flox neither.
+        If this library, or flox itself, does not support the call.
     """
-    _refuse_what_is_flox(func, _REDUCTIONS, "reduction")
+    _require_known(func, _REDUCTIONS, "reduction")
     array, labels = _plain(array), [*map(_plain, by)]
     _refuse_reindexing(reindex, func)
     if func in _PICKING and ("first" in func or "last" in func):
@@ -80,17 +80,17 @@ def groupby_reduce(
         raise Refused(f"what flox makes of {array.dtype} by dtype={dtype} is its own")
     if func in ("any", "all") and array.dtype.kind == "f" and _has_numbagg(engine):
         raise Refused(f"flox has numbagg find {func} of {array.dtype}, and NaN is false there")
-    given = expected_groups, isbin
+    bins = expected_groups, isbin
     try:
         if _is_na(fill_value):
-            fill_value, dtype = _na(func, array, labels, given)
-        elif min_count == 0 and fill_value is not None and func in _OF_NOTHING:
+            fill_value, dtype = _na(func, array, labels, bins)
+        elif min_count == 0 and fill_value is not None and func in _EMPTY:
             if _has_tables_of_all(labels, axis):
                 output = sum_dtype(array.dtype) if dtype is None else dtype
-                fill_value, dtype = _OF_NOTHING[func], np.result_type(output, fill_value)
-            elif _misses_groups(func, array, labels, given):
+                fill_value, dtype = _EMPTY[func], np.result_type(output, fill_value)
+            elif _misses_groups(func, array, labels, bins):
                 raise Refused(
-                    f"whether flox's {func} of a group without elements is {_OF_NOTHING[func]} or "
+                    f"whether flox's {func} of a group without elements is {_EMPTY[func]} or "
                     f"{fill_value} depends on its chunks"
                 )
         result, *groups = strict(grouped.groupby_reduce)(
@@ -114,7 +114,7 @@ def groupby_reduce(
     if expected_groups is None:
         wanted = (None,) * len(groups)
     of_each = zip(groups, labels, wanted, strict=True)
-    return result, *(_named(found, label, given, sort) for found, label, given in of_each)
+    return result, *(_named(values, label, expected, sort) for values, label, expected in of_each)
 
 
 def groupby_scan(
@@ -127,16 +127,16 @@ def groupby_scan(
     method: str | None = None,
     engine: str | None = None,
 ) -> Any:
-    """Return what ``flox.groupby_scan`` returns, made by :func:`dask_coop.groupby_scan`.
+    """Return the result of ``flox.groupby_scan``, by :func:`dask_coop.groupby_scan`.
 
-    `method` tells flox how to work, and is of no use here.
+    `method` chooses how flox works; here it chooses nothing.
 
     Raises
     ------
     Refused
-        As of :func:`groupby_reduce`.
+        As for :func:`groupby_reduce`.
     """
-    _refuse_what_is_flox(func, _SCANS, "scan")
+    _require_known(func, _SCANS, "scan")
     array = _plain(array)
     axes = tuple(axis) if np.ndim(axis) else (axis,)
     if len(axes) != 1:
@@ -145,9 +145,9 @@ def groupby_scan(
         raise Refused("scans of groups have no engine")
     if func in ("ffill", "bfill") and array.dtype.kind != "f":
         raise Refused(f"flox fills no gaps of dtype {array.dtype}")
-    labels = [_with_missing(_plain(one), len(by)) for one in by]
+    labels = [_with_missing(_plain(label), len(by)) for label in by]
     if func == "nancumsum" and _are_alone(labels):
-        # flox returns the array, whose NaN stay.
+        # flox returns the array unchanged, with its NaN.
         func = "cumsum"
     try:
         return strict(group_scans.groupby_scan)(
@@ -159,22 +159,22 @@ def groupby_scan(
         raise Refused(str(error)) from error
 
 
-def _refuse_what_is_flox(func: Any, known: set[str], what: str) -> None:
+def _require_known(func: Any, known: set[str], kind: str) -> None:
     if not isinstance(func, str):
-        raise Refused(f"a {what} of one's own, of type {type(func).__name__}, is flox's")
+        raise Refused(f"a {kind} of one's own, of type {type(func).__name__}, is flox's")
     if func not in known:
-        raise Refused(f"groups have no {what} {func!r}; there are {', '.join(sorted(known))}")
+        raise Refused(f"groups have no {kind} {func!r}; there are {', '.join(sorted(known))}")
 
 
 def _has_numbagg(engine: str | None) -> bool:
-    # Who imports flox calls it, or has ours in its place.
+    # Callers of flox, or of ours in its place, have imported it.
     return engine in (None, "numbagg") and getattr(
         sys.modules.get("flox.core"), "HAS_NUMBAGG", False
     )
 
 
 def _refuse_reindexing(reindex: Any, func: str) -> None:
-    """Refuse results that are sparse, and what flox does not reindex."""
+    """Refuse sparse results, and reductions that flox does not reindex."""
     if getattr(getattr(reindex, "array_type", None), "name", "AUTO") not in ("AUTO", "NUMPY"):
         raise Refused("results of groups are not sparse")
     if reindex is True and ("arg" in func or "first" in func or "last" in func):
@@ -182,21 +182,21 @@ def _refuse_reindexing(reindex: Any, func: str) -> None:
 
 
 def _refuse_several_axes(func: str, axis: Any, labels: list[Any]) -> None:
-    along = np.size(axis) if axis is not None else max((np.ndim(one) for one in labels), default=0)
+    along = np.size(axis) if axis is not None else max(map(np.ndim, labels), default=0)
     if along > 1:
         raise Refused(f"flox has {func} along one axis, not along {along}")
 
 
 def _is_na(fill_value: Any) -> bool:
-    """Tell whether a fill value is flox's word for what is missing of any dtype."""
+    """Return whether a fill value is flox's NA, which is the missing value of any dtype."""
     return type(fill_value).__name__ == "ReprObject" and repr(fill_value) == "<NA>"
 
 
-def _na(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the fill value and the dtype that flox takes for its NA, the missing value."""
+def _na(func: str, array: Any, labels: list[Any], bins: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the fill value and the dtype that flox uses for NA."""
     dtype = array.dtype
     if func in _PICKING and dtype.kind in "iu":
-        if not _misses_groups(func, array, labels, given):
+        if not _misses_groups(func, array, labels, bins):
             return missing(dtype), None
         if "min" in func or "max" in func:
             raise Refused(f"whether flox makes floats of {dtype} by {func} depends on its chunks")
@@ -210,29 +210,29 @@ def _na(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> tup
 
 
 def _has_tables_of_all(labels: list[Any], axis: Any) -> bool:
-    """Tell whether flox makes tables of all groups, which begin with the sum of no element."""
-    part = axis is not None and np.size(axis) < max(map(np.ndim, labels))
-    return part or any(map(is_dask_collection, labels))
+    """Return whether flox makes tables of all groups, which start from the sum of no elements."""
+    some_axes = axis is not None and np.size(axis) < max(map(np.ndim, labels))
+    return some_axes or any(map(is_dask_collection, labels))
 
 
-def _misses_groups(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> bool:
-    """Tell whether there are expected groups that no label names."""
+def _misses_groups(func: str, array: Any, labels: list[Any], bins: tuple[Any, Any]) -> bool:
+    """Return whether some expected group has no label."""
     if any(map(is_dask_collection, labels)):
         raise Refused(f"what flox makes of {array.dtype} by {func} and lazy labels is its own")
-    found, groups = find_labels("groupby_reduce", labels, asanyarray(array), *given, False)
-    assert isinstance(found, Known)
-    return len(np.unique(found.codes[found.codes >= 0])) < math.prod(map(len, groups))
+    codes, groups = find_labels("groupby_reduce", labels, asanyarray(array), *bins, False)
+    assert isinstance(codes, Known)
+    return len(np.unique(codes.codes[codes.codes >= 0])) < math.prod(map(len, groups))
 
 
 def _plain(x: Any) -> Any:
-    """Return the array that xarray has wrapped, and anything else as it is or NumPy's."""
+    """Return the array within an xarray object; convert other values to arrays if needed."""
     if hasattr(x, "dims") and hasattr(x, "data"):
         x = x.data
     return x if is_dask_collection(x) or hasattr(x, "__array_function__") else np.asarray(x)
 
 
 def _with_missing(label: Any, count: int) -> Any:
-    """Return a label of which what is missing is a group as well, as it is in flox's scans."""
+    """Return a label in which missing values form a group, as they do in flox's scans."""
     if is_dask_collection(label) or label.dtype.kind not in "fcmMO":
         return label
     if label.dtype.kind == "O" or count > 1:
@@ -242,7 +242,7 @@ def _with_missing(label: Any, count: int) -> Any:
 
 
 def _are_alone(labels: list[Any]) -> bool:
-    """Tell whether flox has no two elements to add up, as far as it looks."""
+    """Return whether flox, by its own tests, finds no group of two elements."""
     first = labels[0]
     if any(map(is_dask_collection, labels)):
         return False
@@ -251,7 +251,7 @@ def _are_alone(labels: list[Any]) -> bool:
 
 
 def _named(groups: Any, label: Any, expected: Any, sort: bool) -> Any:
-    """Return groups in the form that flox has them, which is pandas' where they are expected."""
+    """Return groups in flox's form: that of pandas where they are expected."""
     if expected is None:
         return groups.astype(label.dtype, copy=False) if label.dtype.kind == "O" else groups
     if groups.dtype.kind == "O":

@@ -27,18 +27,18 @@ from dask_coop.graph.matmul import Labels
 
 @public("blockwise")
 def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
-    """Array with its axes in another order.
+    """Array with its axes permuted.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Of any dtype, in NumPy or CuPy chunks.
+        An array of any dtype, in NumPy or CuPy chunks.
     axes : sequence of int, optional
         A permutation of the axes; ``result.shape[i] == a.shape[axes[i]]``. By default they are
         reversed.
     contiguous : bool
-        Whether chunks are copied to C order, which GPUs do by a kernel at the speed of the memory.
-        By default they are views, which cost nothing and leave strided reads to what comes next.
+        Whether to copy chunks to C order; GPUs do so by a kernel at the speed of the memory. By
+        default chunks are views, which cost nothing but leave strided reads to the next operation.
 
     Returns
     -------
@@ -48,10 +48,10 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     Raises
     ------
     TypeError
-        If `axes` holds anything but integers, or chunks are to be copied that are neither NumPy's
-        nor CuPy's.
+        If `axes` holds anything but integers, or `contiguous` is true and chunks are neither
+        NumPy's nor CuPy's.
     ValueError
-        If `axes` is no permutation of the axes of `a`.
+        If `axes` is not a permutation of the axes of `a`.
 
     Examples
     --------
@@ -62,23 +62,23 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     """
     x = asanyarray(a)
     order = _find_order(axes, x.ndim)
-    named = {}
+    options = {}
     if contiguous:
         strategy = config.get("coop.strategy.transpose", AUTO, *TRANSPOSE)
-        named = {} if strategy == AUTO else {"strategy": strategy}
+        options = {} if strategy == AUTO else {"strategy": strategy}
         chunks.kind(x._meta)
         chunks.refuse_masked("transpose", x._meta)
     elif not declared_by(x):
         return routines.transpose(x, order)
     return blockwise(
-        partial(_copied if contiguous else _viewed, order=order, **named),
+        partial(_copied if contiguous else _viewed, order=order, **options),
         order,
         x,
         tuple(range(x.ndim)),
         **declared_by(x),
         dtype=x.dtype,
         meta=x._meta.transpose(order),
-        name=f"transpose-{tokenize(x, order, contiguous, *named.values())}",
+        name=f"transpose-{tokenize(x, order, contiguous, *options.values())}",
     )
 
 
@@ -88,10 +88,10 @@ def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     order = tuple(axes)
     if not all(isinstance(axis, int | np.integer) for axis in order):
         raise TypeError(f"axes must be integers, got {axes!r}")
-    found = tuple(int(axis) + ndim if axis < 0 else int(axis) for axis in order)
-    if sorted(found) != list(range(ndim)):
+    order = tuple(int(axis) + ndim if axis < 0 else int(axis) for axis in order)
+    if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes must be a permutation of the array's {ndim} axes, got {axes!r}")
-    return found
+    return order
 
 
 @public("blockwise")
@@ -104,7 +104,7 @@ def matmul(
     says what sum and times are:
 
     ============== ======= ======= ==========================================================
-    semiring       sum     times   what it finds where elements are
+    semiring       sum     times   elements: result
     ============== ======= ======= ==========================================================
     ``plus_times`` add     times   coefficients: the ordinary product
     ``min_plus``   minimum add     lengths of edges: shortest paths of two edges
@@ -116,33 +116,33 @@ def matmul(
     Parameters
     ----------
     a, b : dask.array.Array or array_like
-        Of shapes ``(..., m, k)`` and ``(..., k, n)``, in NumPy or in CuPy chunks; vectors and
-        leading axes are treated as by `numpy.matmul`. Bool, integers and floats; complex numbers
-        have ``plus_times`` only.
+        Arrays of shapes ``(..., m, k)`` and ``(..., k, n)``, in NumPy or CuPy chunks; vectors and
+        leading axes are treated as in `numpy.matmul`. Bool, integers and floats; complex numbers
+        only with ``plus_times``.
     semiring : {"plus_times", "min_plus", "max_plus", "max_min", "or_and"}
     split_every : int, optional
-        Products of blocks that one task adds, 4 by default.
+        How many products of blocks one task adds; 4 by default.
 
     Returns
     -------
     dask.array.Array
         Lazy, of shape ``(..., m, n)`` and the common dtype of `a` and `b`, or bool for ``or_and``.
-        Integers wrap and NaN propagates as by NumPy's ufuncs. Where ``k == 0`` there is the sum of
-        nothing: 0, False, or the greatest or least value of the dtype.
+        Integers wrap and NaN propagates as in NumPy's ufuncs. If ``k == 0`` the result is the sum
+        of no element: 0, False, or the greatest or least value of the dtype.
 
     Raises
     ------
     TypeError
         If the semiring is not defined for the dtypes, or chunks are neither NumPy's nor CuPy's, or
-        not of the same kind.
+        differ in kind.
     ValueError
-        If an operand has no axis, shapes do not fit or are not known, the semiring is none of
-        those above, or `split_every` is less than 2.
+        If an operand has no axis, shapes do not match or are unknown, the semiring is none of those
+        above, or `split_every` is less than 2.
 
     Notes
     -----
-    There are ``m * n * k`` steps. On a GPU, floats go to its library for ``plus_times``; a kernel
-    of 128 x 128 tiles does the rest.
+    A product takes ``m * n * k`` steps. On a GPU, the GPU's library computes ``plus_times`` of
+    floats, and a kernel of 128 x 128 tiles all others.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def matmul(
 
 
 def _find_labels(x: da.Array, y: da.Array) -> tuple[Labels, Labels, Labels]:
-    """Return labels of the axes of both operands and of their product, which fit."""
+    """Check that shapes match, and return labels of the axes of both operands and their product."""
     for name, operand in (("a", x), ("b", y)):
         if operand.ndim == 0:
             raise ValueError(f"{name} must have at least one axis, got a scalar")
@@ -202,7 +202,7 @@ def _find_labels(x: da.Array, y: da.Array) -> tuple[Labels, Labels, Labels]:
 
 
 def _whole(x: da.Array) -> da.Array:
-    """Return `x` without chunks of length zero, which neither broadcast nor rechunk in Dask."""
+    """Return `x` without chunks of length zero, which Dask cannot broadcast or rechunk."""
     sizes = tuple(tuple(n for n in of_axis if n) or (0,) for of_axis in x.chunks)
     return x if sizes == x.chunks else rechunk(x, sizes)
 

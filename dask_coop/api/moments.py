@@ -1,4 +1,4 @@
-"""Moments, also of what is not NaN: mean, var, std, moment and, of all at once, describe."""
+"""Moments, also ignoring NaN: mean, var, std, moment and, all in one, describe."""
 
 from __future__ import annotations
 
@@ -75,20 +75,22 @@ def mean(
 
     Notes
     -----
-    The mean is taken in float64 (complex128) and rounded once. A reproducible one is the
+    The mean is computed in float64 (complex128) and rounded once. A reproducible mean is the
     reproducible sum, in float64, divided by the number of elements.
     """
     x = asanyarray(a)
-    given = ReductionArguments(axis, keepdims, split_every, out, where, reproducible=reproducible)
+    arguments = ReductionArguments(
+        axis, keepdims, split_every, out, where, reproducible=reproducible
+    )
     if x.dtype.kind == "m" and name == "mean":
-        return reduce_durations(name, x, dtype, given)
+        return reduce_durations(name, x, dtype, arguments)
     output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if output.kind in "biu" and STATISTICS[name].leaves_out(x.dtype):
         raise Refused(
             f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
             "it gives floats, which .astype() converts"
         )
-    return reduce_statistic(name, x, given, output)
+    return reduce_statistic(name, x, arguments, output)
 
 
 @public("reduction")
@@ -107,7 +109,7 @@ def var(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Variance of array elements over the given axes; NaN where one of them is.
+    """Variance of array elements over the given axes; NaN if an element is NaN.
 
     Parameters
     ----------
@@ -116,10 +118,10 @@ def var(
     axis, keepdims, split_every, out
         As for :func:`sum`.
     dtype : dtype, optional
-        The dtype of the result, a float. By default that of `a` (of its real part), and float64 for
+        A floating dtype for the result. By default that of `a` or of its real part, and float64 for
         bool and integers.
     ddof : float
-        What to take off the number of elements in the divisor, ``n - ddof``.
+        Subtracted from the number of elements n: the divisor is ``n - ddof``.
     where
         As for :func:`sum`.
     engine : {"auto", "collective"}
@@ -128,21 +130,22 @@ def var(
     Returns
     -------
     dask.array.Array
-        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is not positive, and of a
-        masked array masked there.
+        Lazy, with chunks of the kind of `a`'s. Where ``n - ddof`` is not positive it is NaN, or
+        masked if `a` is a masked array.
 
     Raises
     ------
     TypeError
-        As for :func:`sum`, and if `dtype` is no float or `ddof` no number.
+        As for :func:`sum`, and if `dtype` is not floating or `ddof` is not a number.
     AxisError, ValueError
         As for :func:`sum`.
 
     Notes
     -----
-    One read: count, mean and sum of squared deviations of all chunks, in float64, are combined as
-    in T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for Computing the Sample Variance",
-    The American Statistician 37 (1983), which does not cancel, and rounded once.
+    The array is read once. Count, mean and sum of squared deviations of all chunks are combined in
+    float64 as in T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for Computing the Sample
+    Variance", The American Statistician 37 (1983), which avoids cancellation; the result is rounded
+    once.
 
     Examples
     --------
@@ -152,28 +155,28 @@ def var(
     1.667
     """
     x = asanyarray(a)
-    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    arguments = ReductionArguments(axis, keepdims, split_every, out, where)
     bind(VAR, x.dtype, x.dtype, name)
     result = _float(name, VAR.output(x.dtype) if dtype is None else dtype)
     masked = chunks.is_masked(x._meta)
-    return reduce_statistic(name, x, given, result, ddof=float(ddof), masked=masked)
+    return reduce_statistic(name, x, arguments, result, ddof=float(ddof), masked=masked)
 
 
 @like(var)
 def std() -> None:
-    """Take the standard deviation over the given axes: the root of :func:`var`."""
+    """Compute the standard deviation over the given axes: the square root of :func:`var`."""
 
 
 @like(mean)
 def nanmean() -> None:
-    """Arithmetic mean of the elements over the given axes that are not NaN.
+    """Arithmetic mean of array elements over the given axes, ignoring NaN.
 
-    Durations are left to Dask's function of that name.
+    Dask's function of the same name takes durations.
 
     Returns
     -------
     dask.array.Array
-        As for :func:`mean`; NaN where every element is.
+        As for :func:`mean`; NaN where every element is NaN.
 
     Examples
     --------
@@ -187,7 +190,7 @@ def nanmean() -> None:
 
 @like(var)
 def nanvar() -> None:
-    """Variance of the elements over the given axes that are not NaN; the divisor counts no NaN.
+    """Variance of array elements over the given axes, ignoring NaN, also in the divisor.
 
     Examples
     --------
@@ -201,7 +204,7 @@ def nanvar() -> None:
 
 @like(std)
 def nanstd() -> None:
-    """Take the standard deviation of what is not NaN: the root of :func:`nanvar`.
+    """Compute the standard deviation, ignoring NaN: the square root of :func:`nanvar`.
 
     Examples
     --------
@@ -238,9 +241,9 @@ def moment(
     axis, keepdims, split_every, out
         As for :func:`sum`.
     dtype : dtype, optional
-        The dtype of the result, a float. By default that of `a`, and float64 for bool and integers.
+        A floating dtype for the result. By default that of `a`, and float64 for bool and integers.
     ddof : float
-        What to take off the number of elements in the divisor, ``n - ddof``.
+        Subtracted from the number of elements n: the divisor is ``n - ddof``.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -254,12 +257,12 @@ def moment(
     TypeError
         As for :func:`var`.
     AxisError, ValueError
-        As for :func:`sum`, and for an `order` that is negative or no integer.
+        As for :func:`sum`, and if `order` is negative or not an integer.
 
     Notes
     -----
-    One read: sums of powers about the mean of every chunk are combined in float64 by Pebay's
-    formulas (2008).
+    The array is read once. The sums of powers about the mean of each chunk are combined in float64
+    by Pebay's formulas (2008).
 
     Examples
     --------
@@ -276,8 +279,8 @@ def moment(
         monoid, finalize, result = COUNT_NONZERO, partial(_constant, 1 - order), np.dtype("f8")
     else:
         monoid, finalize = moments_up_to(int(order)), partial(_last, float(ddof))
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return reduce_array(monoid, "moment", finalize, x, given, result=result)
+    arguments = ReductionArguments(axis, keepdims, split_every, out)
+    return reduce_array(monoid, "moment", finalize, x, arguments, result=result)
 
 
 @public("reduction")
@@ -291,7 +294,7 @@ def describe(
 ) -> Description:
     """Count, NaN count, minimum, maximum, sum, mean, variance and standard deviation in one read.
 
-    NaN is counted and otherwise left out; infinities are elements like any other.
+    NaN elements are counted and otherwise ignored; infinities count like other elements.
 
     Parameters
     ----------
@@ -305,28 +308,28 @@ def describe(
     Returns
     -------
     Description
-        A named tuple of lazy arrays. Where every element is NaN or there is none, the count is 0,
-        the sum 0, and the other statistics NaN; where every element is masked, the other
-        statistics are masked. Dates have neither sum nor variance, and durations no variance: these
-        are None; without an element the rest of theirs is NaT.
+        A named tuple of lazy arrays. Where no element is left besides NaN, count and sum are 0 and
+        the other statistics NaN. Where every element is masked, all but the two counts are masked.
+        Dates have neither sum nor variance, and durations no variance: these are None. Minimum,
+        maximum, mean and standard deviation of dates or durations are NaT where there is no
+        element.
 
     Raises
     ------
     TypeError
         If the dtype has no order.
     AxisError, ValueError
-        As for :func:`sum`, and for bool or integers where there is no element, since a minimum of
-        that dtype cannot be NaN. Behind chunks of unknown sizes that shows when the minimum or the
-        maximum is computed.
+        As for :func:`sum`, and for bool or integers without an element, since their minimum cannot
+        be NaN. If chunk sizes are unknown, computing the minimum or the maximum raises it.
 
     Notes
     -----
     Each chunk is reduced to its count, mean and sum of squared deviations, and these are combined
     as in :func:`var`.
 
-    Dates and durations are added up exactly. Their mean is in their unit, that of dates rounded
-    down and that of durations towards zero, as NumPy's; the standard deviation is rounded to the
-    nearest one.
+    Dates and durations are summed exactly. Their mean is in their unit: that of dates is rounded
+    down, that of durations towards zero, as in NumPy. The standard deviation is rounded to the
+    nearest unit.
 
     Examples
     --------
@@ -340,14 +343,16 @@ def describe(
     """
     x = asanyarray(a)
     if x.dtype.kind in "mM":
-        of_dates = describe_dates(x, find_axes(axis, x.ndim), keepdims, split_every)
-        found = Description(*map(of_dates.get, Description._fields))
+        statistics = describe_dates(x, find_axes(axis, x.ndim), keepdims, split_every)
+        description = Description(*map(statistics.get, Description._fields))
     else:
-        found = _describe_numbers(x, axis, keepdims, split_every)
+        description = _describe_numbers(x, axis, keepdims, split_every)
     if not chunks.is_masked(x._meta):
-        return found
-    # Of nothing there is a count.
-    return found._replace(count=_unmasked(found.count), nans=_unmasked(found.nans))
+        return description
+    # Counts are 0, not masked, where every element is masked.
+    return description._replace(
+        count=_unmasked(description.count), nans=_unmasked(description.nans)
+    )
 
 
 def _describe_numbers(
@@ -374,7 +379,7 @@ def _unmasked(count: Any) -> Any:
 
 
 def _float(name: str, dtype: Any) -> np.dtype[Any]:
-    """Return the dtype of the results of the public function `name`, which are floats."""
+    """Return the dtype of results of the public function `name`; refuse all but floats."""
     result: np.dtype[Any] = np.dtype(dtype)
     if result.kind != "f" or result.itemsize > 8:
         raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")

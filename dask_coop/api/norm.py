@@ -24,11 +24,11 @@ from dask_coop.graph.reduce import Finalize
 
 Axes = tuple[int, ...]
 
-#: The row that keeps the greatest or the least of sizes, and its `initial`: of none 0 is the
-#: greatest.
+#: The monoid that keeps the greatest or the least absolute value, and its `initial`: the greatest
+#: of none is 0.
 _MOST, _LEAST = (MAX, 0), (MIN, None)
 
-#: What a matrix norm takes the greatest or the least of: sums of columns or of rows.
+#: By the order of a matrix norm: the extremum of the sums, and along which of the two axes to sum.
 _EXTREMA = {1: (_MOST, 0), -1: (_LEAST, 0), np.inf: (_MOST, 1), -np.inf: (_LEAST, 1)}
 
 
@@ -49,13 +49,13 @@ def norm(
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     ord : {None, number, inf, -inf, "fro", "nuc"}
-        The order. None stands for the root of the sum of squares. Of vectors it is any p of the
-        p-th root of the sum of p-th powers, inf and -inf for the greatest and the least size, or 0
-        for the number of elements that are not zero. Of matrices it is "fro" for the root of the
-        sum of squares, 1 and -1 for the greatest and the least sum of a column, and inf and -inf
-        for those of a row.
+        The order of the norm. None is the root of the sum of squares. For vectors, a number p is
+        the p-th root of the sum of p-th powers, inf and -inf are the greatest and the least
+        absolute value, and 0 is the number of nonzero elements. For matrices, "fro" is the root of
+        the sum of squares, 1 and -1 are the greatest and the least sum of absolute values in a
+        column, and inf and -inf those in a row.
     axis : int, tuple of one or two int, or None
-        The axis of vectors or the two of matrices; None stands for all.
+        The axis of the vectors or the two axes of the matrices; None stands for all axes.
     keepdims : bool
         Whether the reduced axes stay, with length one.
     reproducible : bool
@@ -67,25 +67,26 @@ def norm(
     Returns
     -------
     dask.array.Array
-        Lazy, with chunks of the kind of `x`'s: of the dtype of `x` or of its real part, and float64
-        for bool and integers.
+        Lazy, with chunks of the kind of `x`'s. The dtype is that of `x` or of its real part, and
+        float64 for bool and integers.
 
     Raises
     ------
     TypeError
-        If elements of that dtype have no size.
+        If elements of that dtype have no absolute value.
     AxisError, ValueError
-        For an order that there is not or that is not reproducible, for more than two axes, as for
-        :func:`sum`, and where there is no element to take the least size of.
+        As for :func:`sum`; if the order does not exist or is not reproducible, if there are more
+        than two axes, or if there is no element to take the least absolute value of.
 
     Notes
     -----
-    Sizes are raised to powers and added up in float64, and the root is rounded once. The orders 2,
-    -2 and "nuc" of matrices, which need singular values, are left to ``dask.array.linalg.norm``.
+    Absolute values are raised to powers and summed in float64, and the root is rounded once.
+    ``dask.array.linalg.norm`` takes the orders 2, -2 and "nuc" of matrices, which need singular
+    values.
 
-    A reproducible norm takes the reproducible :func:`sum` of squares that are rounded to float64
-    each, or of sizes. Other powers, and the sizes of complex numbers, are rounded differently by
-    different libraries, so these orders are refused.
+    A reproducible norm takes the reproducible :func:`sum` of absolute values, or of squares that
+    are each rounded to float64. NumPy and CUDA round other powers, and the absolute values of
+    complex numbers, differently, so these orders are refused.
 
     Examples
     --------
@@ -118,13 +119,13 @@ def norm(
     sums = _sum(_sizes(x), summed, True, only_field, between, reproducible)
     if initial is None:
         require("norm", sums, other)
-    given = ReductionArguments(other, keepdims=True, initial=initial)
-    found = reduce_array(monoid, "norm", only_field, sums, given, result=result)
-    return found if keepdims else found.squeeze(axes)
+    arguments = ReductionArguments(other, keepdims=True, initial=initial)
+    reduced = reduce_array(monoid, "norm", only_field, sums, arguments, result=result)
+    return reduced if keepdims else reduced.squeeze(axes)
 
 
 def _pair(axis: Any, ndim: int) -> Axes:
-    """Return axes in the order in which they are named: that of rows before that of columns."""
+    """Return the axes in the order in which they are named: rows before columns."""
     axes: Axes = validate_axis(tuple(axis) if isinstance(axis, tuple | list) else (axis,), ndim)
     if len(set(axes)) != len(axes):
         raise ValueError(f"Duplicate axes given: {axis}")
@@ -138,8 +139,8 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order {ord!r} for vectors.")
     if ord == 0:
-        given = ReductionArguments(axes, keepdims)
-        return reduce_array(COUNT_NONZERO, "norm", only_field, x, given, result=result)
+        arguments = ReductionArguments(axes, keepdims)
+        return reduce_array(COUNT_NONZERO, "norm", only_field, x, arguments, result=result)
     if reproducible and ord != 2:
         if ord not in (1, np.inf, -np.inf):
             raise ValueError(
@@ -150,8 +151,8 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible
         monoid, initial = _MOST if ord > 0 else _LEAST
         if initial is None:
             require("norm", x, axes)
-        given = ReductionArguments(axes, keepdims, initial=initial)
-        return reduce_array(monoid, "norm", only_field, _sizes(x), given, result=result)
+        arguments = ReductionArguments(axes, keepdims, initial=initial)
+        return reduce_array(monoid, "norm", only_field, _sizes(x), arguments, result=result)
     return _root(x, ord, axes, keepdims, reproducible)
 
 
@@ -164,18 +165,19 @@ def _refuse_complex(x: da.Array, ord: Any) -> None:
 
 
 def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -> da.Array:
-    """Return the p-th root of the sum of p-th powers of sizes."""
+    """Return the p-th root of the sum of p-th powers of absolute values."""
     p = float(p)
-    given, result = ReductionArguments(axes, keepdims), _real(x.dtype)
+    arguments, result = ReductionArguments(axes, keepdims), _real(x.dtype)
     finalize: Finalize = partial(_take_root, p)
     if p == 2 and reproducible:
         dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
         meta = chunks.zeros_like(x._meta, dtype)
         squares = map_blocks(_squares, x, dtype, **declared_by(x), dtype=dtype, meta=meta)
-        finalize, given = partial(_take_square_root, result), given._replace(reproducible=True)
-        return reduce_array(SUM, "norm", finalize, squares, given, result=result)
+        finalize = partial(_take_square_root, result)
+        arguments = arguments._replace(reproducible=True)
+        return reduce_array(SUM, "norm", finalize, squares, arguments, result=result)
     if p == 2:
-        return reduce_array(SQUARES, "norm", finalize, x, given, result=result)
+        return reduce_array(SQUARES, "norm", finalize, x, arguments, result=result)
     meta = chunks.zeros_like(x._meta, "f8")
     powers = map_blocks(_power, x, p, **declared_by(x), dtype="f8", meta=meta)
     return _sum(powers, axes, keepdims, finalize, result, reproducible)
@@ -189,11 +191,11 @@ def _sum(
     result: np.dtype[Any],
     reproducible: bool,
 ) -> da.Array:
-    """Return the sum in float64; one that is reproducible is finalized to just that."""
+    """Return the sum in float64. If reproducible, round it to `result`, not by `finalize`."""
     if reproducible:
         finalize = partial(digits.total, output=result)
-    given = ReductionArguments(axis, keepdims, reproducible=reproducible)
-    return reduce_array(SUM, "norm", finalize, x, given, dtype="f8", result=result)
+    arguments = ReductionArguments(axis, keepdims, reproducible=reproducible)
+    return reduce_array(SUM, "norm", finalize, x, arguments, dtype="f8", result=result)
 
 
 def _sizes(x: da.Array) -> da.Array:
@@ -203,11 +205,11 @@ def _sizes(x: da.Array) -> da.Array:
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of sizes of elements of `dtype`."""
+    """Return the dtype of absolute values of elements of `dtype`."""
     return size_dtype(dtype).newbyteorder("=")
 
 
-# What follows runs inside tasks.
+# Inside tasks.
 
 
 @casts
@@ -233,7 +235,7 @@ def _take_root(p: float, state: State) -> Any:
 @casts
 @chunks.keeps_mask
 def _squares(x: Any, dtype: Any) -> Any:
-    """Return the squares, or those of both parts, each rounded to float64."""
+    """Return the squares, or those of the real and imaginary parts, each rounded to float64."""
     if dtype.kind != "c":
         return np.square(x.astype("f8"))
     result = np.empty_like(x, dtype)

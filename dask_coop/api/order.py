@@ -48,58 +48,58 @@ def quantile(
     recompute: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Exact quantiles of all elements, or of those along some axes, equal to those of NumPy 2.3.
+    """Exact quantiles of all elements or along some axes, equal to those of NumPy 2.3.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Integers, floats, dates or durations, in NumPy or CuPy chunks; bool for the methods that
-        take an element.
+        Integers, floats, dates or durations, in NumPy or CuPy chunks. Bool only for the methods
+        that return an element.
     q : float, array_like of float, dask.array.Array or Delayed of a float
-        Between 0 and 1, of two axes at most; it may be lazy.
+        Values between 0 and 1, in at most two axes; may be lazy.
     axis : int, tuple of int or None
         The axes to take quantiles along; None for all of them.
     out : dask.array.Array, optional
-        An array whose place the result takes.
+        An array to overwrite with the result.
     overwrite_input : bool
-        For NumPy's signature; chunks are never overwritten.
+        Only for NumPy's signature; chunks are never overwritten.
     method : str
-        How elements are interpolated: one of the 13 methods of :func:`numpy.quantile`.
+        How to interpolate between elements: one of the 13 methods of :func:`numpy.quantile`.
     keepdims : bool
         Whether reduced axes stay, with length one.
     weights : dask.array.Array or array_like, optional
-        How much each element counts, of `a`'s shape or of that along `axis`, for the method
-        "inverted_cdf".
+        The weight of each element, in the shape of `a` or the shape along `axis`; only for the
+        method "inverted_cdf".
     split_every : int, optional
-        How many tables of counts one task adds, where all axes are reduced; 16 by default.
+        How many tables of counts one task adds, if all axes are reduced; 16 by default.
     recompute : bool
-        Whether chunks are made anew for each read, and let go of in between, where all axes are
-        reduced; else they are kept. Reading twice takes little memory.
+        Whether to compute chunks anew for each read and drop them in between, if all axes are
+        reduced, rather than keep them. It saves memory.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
     -------
     dask.array.Array
-        Lazy: the axes of `q` first, then the axes that are left. NaN where there is
-        one.
+        Lazy: the axes of `q` come first, then the axes that remain. NaN if an element is NaN.
 
     Raises
     ------
     TypeError
         If elements of that dtype have no order or, for that method, no difference.
     ValueError
-        If `q` is not between 0 and 1, there is no such method, or no element; if weights have
-        another shape or come with another method; or, when computed, are negative or all zero.
+        If `q` is not between 0 and 1, the method does not exist, there is no element, or weights
+        have another shape or come with another method. Computing raises it if weights are negative
+        or all zero.
     AxisError
         As for :func:`sum`.
 
     Notes
     -----
-    Of all elements: radix selection (`dask_coop.algebra.digits`). Every read counts the samples by
-    16 bits of their keys, for all quantiles together, so elements of 32 bits are read twice; there
-    is no sort, and the chunks stay as they are. Along some axes: blocks of whole lines are made, no
-    larger than the chunks where lines are not, and elements selected in each.
+    All elements: radix selection (`dask_coop.algebra.digits`). Each read counts the elements by 16
+    bits of their keys, for all quantiles together, so elements of 32 bits are read twice. Nothing
+    is sorted and no chunk is changed. Along some axes: tasks gather whole lines into blocks no
+    larger than the chunks, unless a line is, and select elements in each block.
 
     Examples
     --------
@@ -108,32 +108,32 @@ def quantile(
     >>> dc.quantile(da.arange(11, chunks=4), [0.25, 0.5]).compute()
     array([2.5, 5. ])
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    arguments = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
     if name.endswith("percentile"):
         fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
     else:
         fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
-    return _quantiles(name, a, fractions, given)
+    return _quantiles(name, a, fractions, arguments)
 
 
 @like(quantile, dask=False)
 def percentile() -> None:
-    """Exact percentiles of all elements, or of those along some axes, equal to NumPy's.
+    """Exact percentiles of all elements or along some axes, equal to NumPy's.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         As for :func:`quantile`.
     q : float, array_like of float, dask.array.Array or Delayed of a float
-        Between 0 and 100, of two axes at most; it may be lazy.
+        Values between 0 and 100, in at most two axes; may be lazy.
     axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
         As for :func:`quantile`.
 
     Returns
     -------
     dask.array.Array
-        As for :func:`quantile`. That of :func:`dask.array.percentile` is no percentile of the
-        array, but made of those of its chunks.
+        As for :func:`quantile`. By contrast, :func:`dask.array.percentile` combines percentiles of
+        chunks, which is not exact.
 
     Examples
     --------
@@ -146,13 +146,13 @@ def percentile() -> None:
 
 @like(quantile)
 def nanquantile() -> None:
-    """Exact quantiles of the elements that are not NaN, equal to NumPy's.
+    """Exact quantiles ignoring NaN, equal to NumPy's.
 
     Returns
     -------
     dask.array.Array
-        As for :func:`quantile`. Where every element is NaN it is NaN, with a RuntimeWarning when it
-        is computed.
+        As for :func:`quantile`; NaN where every element is NaN, and computing it then issues a
+        RuntimeWarning.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def nanquantile() -> None:
 
 @like(percentile)
 def nanpercentile() -> None:
-    """Exact percentiles of the elements that are not NaN, equal to NumPy's.
+    """Exact percentiles ignoring NaN, equal to NumPy's.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def median(
     recompute: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Exact median of all elements, or of those along some axes, equal to NumPy's.
+    """Exact median of all elements or along some axes, equal to NumPy's.
 
     Parameters
     ----------
@@ -209,8 +209,8 @@ def median(
     Returns
     -------
     dask.array.Array
-        Lazy: the element in the middle, or the mean of the two there; of two that are equal, one,
-        where NumPy's sum of both may overflow. NaN where there is one.
+        Lazy: the middle element, or the mean of the middle two. If those two are equal it is their
+        value, where NumPy's sum of both may overflow. NaN if an element is NaN.
 
     Raises
     ------
@@ -224,13 +224,13 @@ def median(
     >>> float(dc.median(da.from_array([3.0, 1.0, 2.0, 10.0], chunks=2)))
     2.5
     """
-    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
-    return _quantiles(name, a, None, given)
+    arguments = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
+    return _quantiles(name, a, None, arguments)
 
 
 @like(median)
 def nanmedian() -> None:
-    """Exact median of the elements that are not NaN, equal to NumPy's.
+    """Exact median ignoring NaN, equal to NumPy's.
 
     Returns
     -------
@@ -239,8 +239,8 @@ def nanmedian() -> None:
 
     Notes
     -----
-    Two float16 are added as float32, as :func:`numpy.median` does; of short lines
-    :func:`numpy.nanmedian` adds them as float16, which makes infinity of two that are 32768.
+    The middle two of float16 elements are added as float32, as in :func:`numpy.median`. For short
+    lines :func:`numpy.nanmedian` adds them as float16, so that two of 32768 give infinity.
 
     Examples
     --------
@@ -253,7 +253,7 @@ def nanmedian() -> None:
 
 
 class Arguments(NamedTuple):
-    """The arguments of a public function besides elements and quantiles, as it got them."""
+    """The arguments of a public function, except elements and quantiles."""
 
     axis: Axis
     #: A Dask array, or None.
@@ -266,17 +266,17 @@ class Arguments(NamedTuple):
 
 
 class Fractions:
-    """Quantiles as a public function got them.
+    """The argument `q` of a public function.
 
     Attributes
     ----------
     q : numpy.ndarray or lazy
     divisor : int
-        What makes fractions of one of them.
+        100 for percentiles, else 1.
     refusal : str
-        What is said of those that are not between 0 and 1.
+        The message for values of `q` out of range.
     weak : bool
-        Whether it is a Python number.
+        Whether `q` is a Python number.
     """
 
     def __init__(self, q: Any, divisor: int, refusal: str) -> None:
@@ -284,23 +284,23 @@ class Fractions:
         self.refusal: str = refusal
         self.weak: bool = type(q) in (int, float)
         self.is_lazy: bool = is_dask_collection(q)
-        self.q: Any = q if self.is_lazy else self.found(q)
+        self.q: Any = q if self.is_lazy else self.checked(q)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the quantiles; what is lazy and no array is one."""
+        """The shape of `q`; a Delayed is a scalar."""
         return () if isinstance(self.q, Delayed) else tuple(self.q.shape)
 
     @property
     def like(self) -> Any:
-        """Quantiles of the same dtype and number of axes."""
+        """Fractions with the dtype and the number of axes of `q`."""
         if not self.is_lazy:
             return self.q
         dtype = np.dtype("f8") if isinstance(self.q, Delayed) else self.q.dtype
         return np.asarray(np.true_divide(np.ones((1,) * len(self.shape), dtype), self.divisor))
 
-    def found(self, q: Any) -> Any:
-        """Return the fractions, once they are known."""
+    def checked(self, q: Any) -> Any:
+        """Return the fractions of computed values, or raise if they are invalid."""
         q = np.asarray(chunks.asarray(q, "numpy") if hasattr(q, "__cuda_array_interface__") else q)
         if q.dtype.kind not in "biuf":
             raise TypeError(f"q takes numbers, got dtype {q.dtype}")
@@ -312,57 +312,59 @@ class Fractions:
         return q
 
 
-def _quantiles(name: str, a: Any, fractions: Fractions | None, given: Arguments) -> da.Array:
-    """Find the quantiles of the public function `name`; None stands for the median."""
+def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Arguments) -> da.Array:
+    """Return the quantiles for the public function `name`; the median if `fractions` is None."""
     x = asanyarray(a)
-    _check(name, x, given)
+    _check(name, x, arguments)
     x = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
-    axes = find_axes(given.axis, x.ndim)
+    axes = find_axes(arguments.axis, x.ndim)
     if any(x.shape[d] == 0 for d in axes):
         raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
-    x = x if given.weights is None else broadcastable(x)
-    weights = None if given.weights is None else _weights(name, x, axes, given)
+    x = x if arguments.weights is None else broadcastable(x)
+    weights = None if arguments.weights is None else _weights(name, x, axes, arguments)
     q, weak = (None, False) if fractions is None else (fractions.like, fractions.weak)
-    asked: Any = Quantiles(q, given.method, name.startswith("nan"), weak)
+    asked: Any = Quantiles(q, arguments.method, name.startswith("nan"), weak)
     dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
     if fractions is not None and fractions.is_lazy:
         if executor.runner() is not None:
             raise Declined(f"the quantiles of {name} are lazy")
         asked = derive(f"{name}-q", _ask, fractions.q, fractions, asked)
     if len(axes) == x.ndim:
-        result = _of_all(name, x, asked, weights, shape, dtype, given)
-        if given.keepdims:
+        result = _of_all(name, x, asked, weights, shape, dtype, arguments)
+        if arguments.keepdims:
             result = result.reshape(shape + (1,) * x.ndim)
     else:
-        result = _along(name, x, axes, asked, weights, shape, dtype, given)
-    return handle_out(given.out, result)
+        result = _along(name, x, axes, asked, weights, shape, dtype, arguments)
+    return handle_out(arguments.out, result)
 
 
-def _check(name: str, x: da.Array, given: Arguments) -> None:
-    """Refuse elements that have no order, and methods that there are not."""
+def _check(name: str, x: da.Array, arguments: Arguments) -> None:
+    """Refuse elements that have no order, and unknown methods."""
     chunks.kind(x._meta)
     if x.dtype.kind == "c":
         raise TypeError(f"{name} takes real numbers, got dtype {x.dtype}")
     if x.dtype.kind not in "Mm" and not (x.dtype.kind in "biuf" and chunks.is_common(x.dtype)):
         raise Refused(f"{name} does not take dtype {x.dtype}")
-    if given.method not in METHODS:
-        raise ValueError(f"{given.method!r} is not a valid method; there are {', '.join(METHODS)}")
+    if arguments.method not in METHODS:
+        raise ValueError(
+            f"{arguments.method!r} is not a valid method; there are {', '.join(METHODS)}"
+        )
 
 
-def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) -> da.Array:
+def _weights(name: str, x: da.Array, axes: tuple[int, ...], arguments: Arguments) -> da.Array:
     """Return weights in the shape and the chunks of `x`, in float64."""
-    if given.method != "inverted_cdf":
-        raise ValueError(f"only method 'inverted_cdf' takes weights, not {given.method!r}")
-    weights = asanyarray(given.weights)
+    if arguments.method != "inverted_cdf":
+        raise ValueError(f"only method 'inverted_cdf' takes weights, not {arguments.method!r}")
+    weights = asanyarray(arguments.weights)
     if weights.dtype.kind not in "biuf":
         raise TypeError(f"weights are real numbers, got dtype {weights.dtype}")
     require_one_kind(name, x, "weights", weights)
     if weights.shape != x.shape:
-        # Theirs are in the order in which the axes were given.
-        given_axes = given.axis if isinstance(given.axis, tuple | list) else axes
-        order = validate_axis(tuple(given_axes), x.ndim)
+        # The axes of weights are in the order of `axis`.
+        named_axes = arguments.axis if isinstance(arguments.axis, tuple | list) else axes
+        order = validate_axis(tuple(named_axes), x.ndim)
         along = tuple(x.shape[d] for d in order)
-        if given.axis is None or weights.shape != along:
+        if arguments.axis is None or weights.shape != along:
             raise ValueError(
                 f"weights of shape {weights.shape} do not fit an array of shape {x.shape}; {name} "
                 f"takes its shape, or {along}, that along axes {order}"
@@ -381,12 +383,13 @@ def _of_all(
     weights: da.Array | None,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    given: Arguments,
+    arguments: Arguments,
 ) -> da.Array:
-    """Find quantiles of all elements."""
+    """Return quantiles of all elements."""
     if executor.runner() is not None and weights is not None:
         raise Declined(f"the weights of {name} are made float64 on the way")
-    # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
+    # The first digit's counts show NaN among floats, but not NaT among dates, and sums of
+    # weights show neither.
     missing = defined = None
     if weights is None and x.dtype.kind in "Mm":
         missing = count_nonzero(x != x)
@@ -400,8 +403,8 @@ def _of_all(
         asked = derive(f"{name}-asked", _ask_all, asked, missing, defined)
     else:
         asked = Asked(asked)
-    if given.recompute and not (missing is None and defined is None):
-        # That count is a read, too: chunks would be kept until it is known.
+    if arguments.recompute and not (missing is None and defined is None):
+        # Counting NaN is a read, too; without the copy, chunks would be kept until it ends.
         x = copy(x)
     return graph_order.quantiles(
         x,
@@ -410,8 +413,8 @@ def _of_all(
         dtype,
         name,
         weights=weights,
-        split_every=given.split_every,
-        recompute=given.recompute,
+        split_every=arguments.split_every,
+        recompute=arguments.recompute,
     )
 
 
@@ -423,9 +426,9 @@ def _along(
     weights: da.Array | None,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    given: Arguments,
+    arguments: Arguments,
 ) -> da.Array:
-    """Find quantiles of lines, in blocks that hold whole ones."""
+    """Return quantiles of lines, from blocks of whole lines."""
     if chunks.is_masked(x._meta):
         raise TypeError(
             f"{name} along axes does not take masked arrays; fill them with NaN and take nan{name}"
@@ -440,9 +443,9 @@ def _along(
             )
         limit = parse_bytes(config.get("array.chunk-size"))
         if math.prod(x.shape[d] for d in axes) * x.dtype.itemsize > limit:
-            return _line_by_line(name, x, axes, asked, weights, shape, dtype, given)
+            return _line_by_line(name, x, axes, asked, weights, shape, dtype, arguments)
         x = line_quantiles.gathered(x, axes, limit)
-    return line_quantiles.quantiles(name, x, axes, asked, weights, shape, dtype, given.keepdims)
+    return line_quantiles.quantiles(name, x, axes, asked, weights, shape, dtype, arguments.keepdims)
 
 
 def _line_by_line(
@@ -453,17 +456,17 @@ def _line_by_line(
     weights: da.Array | None,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    given: Arguments,
+    arguments: Arguments,
 ) -> da.Array:
-    """Find quantiles of lines that are too long to be gathered, of each as of a whole array."""
-    kept = [d for d in range(x.ndim) if d not in axes]
+    """Return quantiles of lines too long to gather, each computed as of a whole array."""
+    remaining = [d for d in range(x.ndim) if d not in axes]
     results = []
-    for index in np.ndindex(*(x.shape[d] for d in kept)):
-        at = dict(zip(kept, index, strict=True))
-        line = tuple(at.get(d, slice(None)) for d in range(x.ndim))
-        some = None if weights is None else weights[line]
-        results.append(_of_all(name, x[line], asked, some, shape, dtype, given))
-    whole = [d for d in range(x.ndim) if given.keepdims or d not in axes]
+    for index in np.ndindex(*(x.shape[d] for d in remaining)):
+        position = dict(zip(remaining, index, strict=True))
+        line = tuple(position.get(d, slice(None)) for d in range(x.ndim))
+        line_weights = None if weights is None else weights[line]
+        results.append(_of_all(name, x[line], asked, line_weights, shape, dtype, arguments))
+    whole = [d for d in range(x.ndim) if arguments.keepdims or d not in axes]
     outer = tuple(1 if d in axes else x.shape[d] for d in whole)
     return stack(results, axis=-1).reshape(shape + outer)
 
@@ -472,7 +475,7 @@ def _line_by_line(
 
 
 def _ask(q: Any, fractions: Fractions, shaped: Quantiles) -> Quantiles:
-    return replace(shaped, q=fractions.found(q))
+    return replace(shaped, q=fractions.checked(q))
 
 
 def _ask_all(quantiles: Quantiles, missing: Any, defined: Any) -> Asked:

@@ -1,4 +1,4 @@
-"""What every scan does with its arguments, and the call of the spine."""
+"""Check the arguments of scans, and build their graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
 
 
 class ScanArguments(NamedTuple):
-    """The arguments of a scan besides elements and dtypes, as the public function got them."""
+    """The arguments of a public function that scans, except elements and dtypes."""
 
     axis: int | None
     #: A Dask array, or None.
@@ -47,21 +47,21 @@ def scan_array(
     Parameters
     ----------
     monoid : MonoidRow
-        With one field.
+        A monoid of one field.
     name : str
-        What messages and keys call the scan.
+        The name of the scan in messages and keys.
     x : dask.array.Array
     element, output : dtype
-        What elements are taken as, and the dtype of the result.
+        The dtype in which elements are scanned, and that of the result.
     given : ScanArguments
     """
     return scan_bound(compensated(bind(monoid, element, output, name)), name, x, given)
 
 
 def bind_row(row: ScanRow, name: str, x: da.Array, dtype: Any) -> tuple[Operation, da.Array]:
-    """Return the operation of a scan for messages that call it `name`, and what it scans of `x`.
+    """Return the operation of a scan, which messages call `name`, and the array to scan.
 
-    NaN that is left out is replaced where results of `dtype` are another kind of number.
+    If the scan ignores NaN and `dtype` is another kind of number, NaN in `x` is replaced.
     """
     element = row.element(x.dtype)
     output = row.monoid.output(element) if dtype is None else np.dtype(dtype)
@@ -71,7 +71,7 @@ def bind_row(row: ScanRow, name: str, x: da.Array, dtype: Any) -> tuple[Operatio
 
 
 def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> da.Array:
-    """Do what `scan_array` does, by an operation."""
+    """Scan `x` as `scan_array` does, by a bound operation."""
     axis, out, method, exclusive, reverse, include_initial, segments = given
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
@@ -107,7 +107,7 @@ def _bool_chunks(segments: Any, x: da.Array) -> da.Array:
 
 
 def _align(heads: da.Array, x: da.Array, axis: int) -> da.Array:
-    """Return head flags, of the elements or of one line, in the chunks of `x`."""
+    """Return `heads`, the flags of all elements or of one line, in the chunks of `x`."""
     wanted = x.chunks
     if not _fits(heads, x):
         wanted = (x.chunks[axis],)
@@ -128,15 +128,15 @@ def _fits(a: da.Array, b: da.Array) -> bool:
 
 
 def _same_size(a: float, b: float) -> bool:
-    """Tell whether two sizes are equal, or may be where one is not known."""
+    """Return whether two sizes are equal, or may be because one is unknown."""
     return a == b or a != a or b != b
 
 
 def flatten(x: da.Array) -> da.Array:
-    """Return `x` in one dimension, C order, in chunks about as large as they were."""
+    """Return `x` flattened in C order, in chunks about as large as before."""
     if 0 in x.shape:
         return empty_like(x, shape=(0,))
-    # Dask's reshape trips over chunks of length zero.
+    # Dask's reshape fails on chunks of length zero.
     if any(0 in sizes for sizes in x.chunks):
         x = x.rechunk(tuple(tuple(n for n in sizes if n) for sizes in x.chunks))
     return x.reshape(-1)

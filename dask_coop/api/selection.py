@@ -1,4 +1,4 @@
-"""What masks select, and where elements are not zero: select, compress, extract, nonzero."""
+"""Select elements by masks, and find nonzero ones: select, compress, extract, nonzero."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Sizes = Literal["compute"] | None
 def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array:
-    """Elements that a mask holds for, as ``x[mask]`` has them; of lists, what numpy.select returns.
+    """Elements where a mask is true, as ``x[mask]``; with lists, the same as :func:`numpy.select`.
 
     Parameters
     ----------
@@ -44,40 +44,41 @@ def select(
         In NumPy or CuPy chunks, of any dtype and any shape. Or a list of arrays of bool, the
         conditions of :func:`numpy.select`.
     mask : dask.array.Array or array_like
-        Bool, of the shape of `x` or of its first axes; in other chunks than `x` it is rechunked.
-        Where it is a masked array, what is masked selects nothing. Or a list of arrays and numbers,
-        from which each element is taken by the first condition that holds for it.
+        Bool, of the shape of `x` or of its first axes; it is rechunked if its chunks are not those
+        of `x`. Masked elements of a mask select nothing. Or a list of arrays and numbers, the
+        choices: each element comes from the one whose condition is the first to be true.
     default : array_like
-        What elements are where no condition of a list holds.
+        The value of elements for which no condition of a list is true.
     sizes : {None, "compute"}
-        "compute" reads a lazy mask at once to count what it selects, so that the sizes of chunks
-        are known; by default they are nan. Of a mask that is not lazy they are known anyway.
+        "compute" computes a lazy mask at once to count the selected elements, so that chunk sizes
+        are known; by default they are nan. They are always known for a mask that is not lazy.
     balanced : bool
-        Whether the result is cut into chunks of equal sizes, as many as it comes in; these have to
-        be known.
+        Whether to cut the result into chunks of equal sizes, in about the same number; chunk sizes
+        must be known.
 
     Returns
     -------
     dask.array.Array
-        Lazy, one-dimensional for a mask of the shape of `x`, and else of the shape
-        ``(n, *x.shape[mask.ndim:])``, in C order and in chunks of the kind of `x`'s. Masked arrays
-        stay masked. Of lists, an array of the shape to which all in them broadcast.
+        Lazy, one-dimensional if the mask has the shape of `x`, else of the shape ``(n,
+        *x.shape[mask.ndim:])``, in C order and in chunks of the kind of `x`'s. Masked arrays stay
+        masked. With lists, an array of the shape to which they all broadcast.
 
     Raises
     ------
     IndexError
-        If the mask has another shape than the axes of `x`.
+        If the mask does not have the shape of the first axes of `x`.
     TypeError
         If the mask or a condition is not bool, chunks are neither NumPy's nor CuPy's, lists come
         with `sizes` or `balanced`, or a mask with `default`.
     ValueError
-        If `sizes` is something else, or balanced chunks are asked for and sizes are not known; or
-        if chunk sizes of the arguments are unknown and chunks are not one to one.
+        If `sizes` has another value, `balanced` comes with unknown sizes, or chunk sizes of the
+        arguments are unknown and chunks do not match one to one.
 
     Notes
     -----
-    Of several axes, chunks are cut along the first one only, for C order. With ``sizes="compute"``
-    the mask is computed twice, once to count and once to select; persist it if it is costly.
+    To keep C order, chunks of several axes are cut along the first one only. With
+    ``sizes="compute"`` the mask is computed twice, once to count and once to select; persist it if
+    it is costly.
 
     Examples
     --------
@@ -99,14 +100,14 @@ def select(
         raise TypeError(
             "select takes default= with lists of conditions and choices, not with a mask"
         )
-    given = _Given("select", sizes, balanced, _known(mask))
+    options = _ChunkOptions("select", sizes, balanced, _known(mask))
     array, truths = asanyarray(x), asanyarray(mask)
     if truths.dtype.kind != "b":
         raise TypeError(
             f"select takes a mask of bool, got dtype {truths.dtype}; compare it, such as with != 0"
         )
     _require_fit(array, truths)
-    return _select(array, truths, 0, given)
+    return _select(array, truths, 0, options)
 
 
 @public("blockwise")
@@ -123,19 +124,19 @@ def compress(
     Parameters
     ----------
     condition : dask.array.Array or array_like
-        One-dimensional, bool or converted to it; where it is shorter than the axis it does not hold
-        for the rest.
+        One-dimensional, bool or converted to bool. If it is shorter than the axis, the rest of the
+        axis is not selected.
     a : dask.array.Array or array_like
-        As that of :func:`select`.
+        As `x` for :func:`select`.
     axis : int, optional
-        By default `a` is flattened before.
+        The axis to take slices along; by default `a` is flattened first.
     sizes, balanced
         As for :func:`select`.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of the shape of `a` but along the axis, in chunks of the kind of `a`'s.
+        Lazy, of the shape of `a` except along the axis, in chunks of the kind of `a`'s.
 
     Raises
     ------
@@ -155,15 +156,15 @@ def compress(
     array([[0, 2],
            [3, 5]])
     """
-    given = _Given("compress", sizes, balanced, _known(condition))
+    options = _ChunkOptions("compress", sizes, balanced, _known(condition))
     array = asanyarray(a)
     shape = condition.shape if is_dask_collection(condition) else np.shape(condition)
     if len(shape) != 1:
         raise ValueError(f"condition must be a 1-d array, got shape {shape}")
     if axis is None:
-        array, axis = _flat(given.name, array), 0
+        array, axis = _flat(options.name, array), 0
     axis = validate_axis(axis, array.ndim)
-    return _select(*_fitted(array, _as_truths(condition), axis, given.known), axis, given)
+    return _select(*_fitted(array, _as_truths(condition), axis, options.known), axis, options)
 
 
 @public("blockwise")
@@ -173,9 +174,9 @@ def extract(condition: Any, arr: Any, *, sizes: Sizes = None, balanced: bool = F
     Parameters
     ----------
     condition : dask.array.Array or array_like
-        Bool or converted to it, of the shape of `arr`; of another shape both are flattened.
+        Bool or converted to bool, of the shape of `arr`; if shapes differ, both are flattened.
     arr : dask.array.Array or array_like
-        As that of :func:`select`.
+        As `x` for :func:`select`.
     sizes, balanced
         As for :func:`select`.
 
@@ -199,44 +200,44 @@ def extract(condition: Any, arr: Any, *, sizes: Sizes = None, balanced: bool = F
     >>> dc.extract(x % 2, x).compute()
     array([1, 3, 5])
     """
-    given = _Given("extract", sizes, balanced, _known(condition))
+    options = _ChunkOptions("extract", sizes, balanced, _known(condition))
     array, truths = asanyarray(arr), _as_truths(condition)
     if truths.ndim == array.ndim and all(map(_may_equal, truths.shape, array.shape)):
-        return _select(array, truths, 0, given)
-    truths = _flat(given.name, truths)
-    return _select(*_fitted(_flat(given.name, array), truths, 0, given.known), 0, given)
+        return _select(array, truths, 0, options)
+    truths = _flat(options.name, truths)
+    return _select(*_fitted(_flat(options.name, array), truths, 0, options.known), 0, options)
 
 
 @public("blockwise")
 def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.Array, ...]:
-    """Where elements are not zero, as indices along each axis.
+    """Return the indices of the nonzero elements, one array for each axis.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
-        In NumPy or CuPy chunks, of any dtype, of one axis or more. NaN is not zero, and what is
-        masked counts as zero.
+        In NumPy or CuPy chunks, of any dtype, with at least one axis. NaN is nonzero, and masked
+        elements count as zero.
     sizes : {None, "compute"}
-        "compute" reads `a` at once to count, so that the sizes of chunks are known; by default they
-        are nan.
+        "compute" reads `a` at once to count its nonzero elements, so that chunk sizes are known; by
+        default they are nan.
     balanced : bool
         As for :func:`select`.
 
     Returns
     -------
     tuple of dask.array.Array
-        Lazy, int64, in C order of the elements and in chunks of the kind of `a`'s: an array for
-        each axis, which are read together.
+        Lazy, int64, in C order of the elements and in chunks of the kind of `a`'s: one array for
+        each axis. Compute them together to read `a` once.
 
     Raises
     ------
     TypeError, ValueError
-        As for :func:`select`; or if `a` has no axis.
+        As for :func:`select`, and if `a` has no axis.
 
     Notes
     -----
-    Indices count from where a chunk begins. Where that is unknown, ``sizes="compute"`` finds it
-    along the first axis, if the others are in one chunk each.
+    Indices depend on where each chunk begins. If that is unknown, ``sizes="compute"`` finds it
+    along the first axis, provided that each other axis has one chunk.
 
     Examples
     --------
@@ -249,18 +250,18 @@ def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.
     x = asanyarray(a)
     if not x.ndim:
         raise ValueError("nonzero takes arrays of one axis or more; use flatnonzero or reshape(1)")
-    return tuple(_find(x, _Given("nonzero", sizes, balanced)))
+    return tuple(_find(x, _ChunkOptions("nonzero", sizes, balanced)))
 
 
 @public("blockwise")
 @named
 def flatnonzero(name: str, /, a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
-    """Where elements are not zero, as indices of the flattened array.
+    """Return the indices of the nonzero elements of the flattened array.
 
     Parameters
     ----------
     a, sizes, balanced
-        As for :func:`nonzero`; `a` may be of no axis.
+        As for :func:`nonzero`; `a` may have no axis.
 
     Returns
     -------
@@ -279,13 +280,13 @@ def flatnonzero(name: str, /, a: Any, *, sizes: Sizes = None, balanced: bool = F
     >>> dc.flatnonzero(da.from_array([0, 2, 0, 3], chunks=2)).compute()
     array([1, 3])
     """
-    (found,) = _find(asanyarray(a), _Given(name, sizes, balanced))
-    return found
+    (indices,) = _find(asanyarray(a), _ChunkOptions(name, sizes, balanced))
+    return indices
 
 
 @like(flatnonzero)
 def argwhere() -> None:
-    """Where elements are not zero, as a row of indices for each of them.
+    """Return the indices of the nonzero elements, one row for each element.
 
     Returns
     -------
@@ -302,8 +303,8 @@ def argwhere() -> None:
     """
 
 
-class _Given(NamedTuple):
-    """The name of a public function, and what tells how its result is cut.
+class _ChunkOptions(NamedTuple):
+    """The name of a public function, and the options for the chunks of its result.
 
     Attributes
     ----------
@@ -320,7 +321,7 @@ class _Given(NamedTuple):
     known: Any = None
 
     def check(self) -> None:
-        """Raise ValueError for what is not there to be chosen."""
+        """Raise ValueError for options that are invalid or do not go together."""
         if self.sizes is not None and not (isinstance(self.sizes, str) and self.sizes == "compute"):
             raise ValueError(f"sizes must be None or 'compute', got {self.sizes!r}")
         if self.balanced and self.sizes is None and self.known is None:
@@ -329,9 +330,9 @@ class _Given(NamedTuple):
             )
 
     def count_blocks(self, x: da.Array) -> tuple[list[int] | None, list[int] | None]:
-        """Return how many elements the blocks of an array have, and how many are not zero.
+        """Return the number of elements of each block of `x`, and that of its nonzero elements.
 
-        None stands for what is not to be computed.
+        None stands for counts that would need computing, which `sizes` does not ask for.
         """
         if self.known is not None:
             sizes = _sizes(x)
@@ -347,7 +348,7 @@ class _Given(NamedTuple):
         return flat["size"].tolist(), flat["nonzero"].tolist()
 
     def cut(self, result: da.Array, axis: int = 0) -> da.Array:
-        """Return a result in the chunks that were asked for."""
+        """Return `result`, in equal chunks if `balanced`."""
         if not self.balanced:
             return result
         n, blocks = result.shape[axis], result.numblocks[axis]
@@ -357,7 +358,7 @@ class _Given(NamedTuple):
 
 
 def _are_lists(x: Any, mask: Any) -> bool:
-    """Tell whether these are conditions and choices, not an array and a mask."""
+    """Return whether these are lists of conditions and choices, not an array and a mask."""
     both = isinstance(x, list | tuple) and isinstance(mask, list | tuple)
     if not both or any(isinstance(choice, list | tuple) for choice in mask):
         return False
@@ -365,7 +366,7 @@ def _are_lists(x: Any, mask: Any) -> bool:
 
 
 def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> da.Array:
-    """Return what :func:`numpy.select` does. Dask's gives different results one name."""
+    """Select as :func:`numpy.select`. Dask's own gives different results the same name."""
     if len(conditions) != len(choices):
         raise ValueError(
             f"select takes as many choices as conditions, got {len(choices)} and {len(conditions)}"
@@ -380,7 +381,7 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
     values = [v if np.isscalar(v) else asanyarray(v) for v in (*choices, default)]
     for value in (*truths[1:], *(v for v in values if getattr(v, "ndim", 0))):
         require_one_kind("select", truths[0], "choices", value)
-    # Python's numbers leave a dtype as it is.
+    # Python's numbers do not widen a dtype.
     weak = int, float, complex
     dtype = np.result_type(
         *(v if type(v) in weak else getattr(v, "dtype", type(v)) for v in values)
@@ -390,7 +391,7 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
     arrays: list[Any] = [*truths, *values]
     cut = broadcastable
     if any(0 in v.shape for v in arrays):
-        # Dask cuts arrays without elements by making others, of NumPy.
+        # Dask rechunks an empty array by making a new one, in NumPy chunks.
         cut = _in_one_chunk
     arrays = [v if np.isscalar(v) else cut(v) for v in arrays]
     choose = partial(_chosen, dtype=dtype, **declared_by(*arrays))
@@ -401,9 +402,9 @@ def _in_one_chunk(x: da.Array) -> da.Array:
     return rechunk(x, tuple((n,) for n in x.shape))
 
 
-def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
-    """Select by a mask of the axes from `axis` on, which is of their shape."""
-    given.check()
+def _select(x: da.Array, mask: da.Array, axis: int, options: _ChunkOptions) -> da.Array:
+    """Select by a mask that has the shape of the axes from `axis` on."""
+    options.check()
     chunks.kind(x._meta, "the array")
     chunks.kind(mask._meta, "the mask")
     stop = axis + mask.ndim
@@ -411,41 +412,41 @@ def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
     if has_unknown_size(mask) or any(n != n for n in x.shape[axis:stop]):
         if mask.numblocks != x.numblocks[axis:stop]:
             raise ValueError(
-                f"{given.name} needs as many chunks of the mask as of the array, "
+                f"{options.name} needs as many chunks of the mask as of the array, "
                 f"{x.numblocks[axis:stop]}, if the sizes of either's are unknown, got "
                 f"{mask.numblocks}; compute_chunk_sizes() finds them"
             )
         for sizes in (along, mask.chunks):
-            _require_order(given.name, sizes)
+            _require_order(options.name, sizes)
     else:
         along = _ordered(along)
         mask = rechunk(mask, along)
         x = rechunk(x, (*x.chunks[:axis], *along, *x.chunks[stop:]))
-    _, lengths = given.count_blocks(mask)
-    return given.cut(graph_selection.select(x, mask, axis, lengths), axis)
+    _, lengths = options.count_blocks(mask)
+    return options.cut(graph_selection.select(x, mask, axis, lengths), axis)
 
 
-def _find(x: da.Array, given: _Given) -> list[da.Array]:
-    """Find what is not zero."""
-    given.check()
+def _find(x: da.Array, options: _ChunkOptions) -> list[da.Array]:
+    """Return the indices of the nonzero elements."""
+    options.check()
     chunks.kind(x._meta, "the array")
     if any(n != n for n in x.shape[1:]):
-        raise ValueError(_unknown(given.name, "an axis behind the first"))
-    x = _cut(given.name, x)
-    sizes, lengths = given.count_blocks(x)
+        raise ValueError(_unknown(options.name, "an axis behind the first"))
+    x = _cut(options.name, x)
+    sizes, lengths = options.count_blocks(x)
     if sizes is None:
         if has_unknown_size(x) and x.numblocks[0] > 1:
             raise ValueError(
-                _unknown(given.name, "axis 0") + ", and so does sizes='compute', which counts"
+                _unknown(options.name, "axis 0") + ", and so does sizes='compute', which counts"
             )
-        # Nobody asks where the block behind the last one begins.
+        # No block follows one of unknown size, so its size does not matter.
         sizes = [n if n == n else 0 for n in _sizes(x)]
-    found = graph_selection.find(x, sizes, lengths, given.name)
-    return [given.cut(result) for result in found]
+    results = graph_selection.find(x, sizes, lengths, options.name)
+    return [options.cut(result) for result in results]
 
 
 def _flat(name: str, x: da.Array) -> da.Array:
-    """Return an array along one axis, in C order."""
+    """Return `x` flattened in C order."""
     if x.ndim == 1:
         return x
     x = _cut(name, x)
@@ -453,7 +454,7 @@ def _flat(name: str, x: da.Array) -> da.Array:
 
 
 def _cut(name: str, x: da.Array) -> da.Array:
-    """Return an array in chunks that hold elements in C order."""
+    """Return `x` in chunks that follow one another in C order."""
     if has_unknown_size(x):
         _require_order(name, x.chunks)
         return x
@@ -461,12 +462,12 @@ def _cut(name: str, x: da.Array) -> da.Array:
 
 
 def _sizes(x: da.Array) -> list[Any]:
-    """Return how many elements each block has, as far as is known."""
-    return [math.prod(pieces) for pieces in itertools.product(*x.chunks)]
+    """Return the number of elements of each block, nan where it is unknown."""
+    return [math.prod(lengths) for lengths in itertools.product(*x.chunks)]
 
 
 def _ordered(sizes: graph_selection.Sizes) -> graph_selection.Sizes:
-    """Return chunks that hold elements in C order."""
+    """Return chunk sizes for chunks that follow one another in C order."""
     return sizes if graph_selection.is_in_order(sizes) else graph_selection.in_order(sizes)
 
 
@@ -501,7 +502,7 @@ def _may_equal(n: float, m: float) -> bool:
 
 
 def _fitted(x: da.Array, truths: da.Array, axis: int, known: Any) -> tuple[da.Array, da.Array]:
-    """Return an array and a condition along an axis, both as long as the shorter of them."""
+    """Return an array and a condition, cut along the axis to the shorter of their lengths."""
     n, length = x.shape[axis], truths.shape[0]
     if length > n:
         beyond = np.arange(n, length) if known is None else n + np.flatnonzero(known[n:])
@@ -516,20 +517,20 @@ def _fitted(x: da.Array, truths: da.Array, axis: int, known: Any) -> tuple[da.Ar
 
 
 def _known(mask: Any) -> Any:
-    """Return what is known of a mask that is not lazy: bool along one axis, else None."""
+    """Return a mask as flat bools if it is not lazy, else None."""
     if not isinstance(mask, np.ndarray | list | tuple):
         return None
     return np.ma.filled(np.ma.asanyarray(mask).astype("?"), False).reshape(-1)
 
 
 def _as_truths(condition: Any) -> da.Array:
-    """Return a condition as a lazy array of bool."""
+    """Return a condition as a Dask array of bool."""
     return as_dtype(asanyarray(condition), "?")
 
 
 @casts
 def _chosen(*args: Any, dtype: np.dtype[Any]) -> Any:
-    """Return of conditions, as many choices, and a default what the first that holds chooses."""
+    """Return elements by conditions: `args` are these, as many choices, and a default."""
     count = len(args) // 2
     choices = [merges.cast(choice, dtype) for choice in args[count:]]
     result = choices.pop()

@@ -1,4 +1,4 @@
-"""Sums and products, also of what is not NaN, and truths: sum, prod, any, all, count_nonzero."""
+"""Sums, products and truth tests, also ignoring NaN: sum, prod, any, all, count_nonzero."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ def sum(
     keepdims : bool
         Whether the reduced axes stay, with length one.
     split_every : int, dict of int to int, or None
-        How many partial sums one task combines, in all or by axis; 16 by default.
+        How many partial sums one task combines, in total or per axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
     initial : number, optional
-        What the reduction starts from.
+        The value to start from.
     where : array_like of bool
-        Which elements take part: a Dask array or any other that broadcasts to `a`'s shape.
+        The elements to include: a Dask array, or any other, that broadcasts to `a`'s shape.
     reproducible : bool
         Whether the sum has the same bits for every chunking, `split_every`, scheduler, and number
-        of workers or GPUs, in NumPy and in CuPy chunks. Integer sums have in any case.
+        of workers or GPUs, in NumPy and in CuPy chunks. Integer sums always have.
     engine : {"auto", "collective"}
-        Whether the result is lazy; or is computed at once on the workers that have the chunks in
-        memory, by messages instead of a graph, and is NumPy's. By default what the configuration's
-        ``coop.engine`` says, which is "auto": lazy. What "collective" cannot do a graph does, at
-        once, and the reason is told: by the logger ``dask_coop.api.public`` at the level INFO, or
-        as the configuration's ``coop.fallback`` says, by a `FallbackWarning` ("warn") or the error
-        `Declined` ("raise"). docs/collective.md lists the reasons.
+        "collective" computes the result at once, as NumPy's, on the workers that hold the chunks in
+        memory, by messages instead of a graph. "auto" does as the configuration's ``coop.engine``
+        says; that, too, is "auto" by default, and the result is lazy. Where "collective" is not
+        possible, a graph computes the result at once, and the logger ``dask_coop.api.public`` gives
+        the reason at the level INFO. With ``coop.fallback`` in the configuration you get a
+        `FallbackWarning` ("warn") or the error `Declined` ("raise") instead. docs/collective.md
+        lists the reasons.
 
     Returns
     -------
@@ -71,28 +72,28 @@ def sum(
     TypeError
         If elements of that dtype cannot be summed, or `where` is not bool.
     AxisError, ValueError
-        If `axis` is out of bounds or named twice, `split_every` is less than 2, `where` does not
-        broadcast to the shape of `a`, or a reproducible sum has more than 2**39 elements.
+        If `axis` is out of bounds or names an axis twice, `split_every` is less than 2, `where`
+        does not broadcast to the shape of `a`, or a reproducible sum has more than 2**39 elements.
 
     Notes
     -----
     float16 and float32 accumulate in float64 and are rounded once; integers wrap.
 
-    A reproducible sum is that of fixed-point digits, after J. Demmel and H. D. Nguyen, "Parallel
-    Reproducible Summation", IEEE Transactions on Computers 64 (2015): every element is taken to
-    within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
-    to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0, and of
-    NaN neither the sign nor the other bits are promised.
+    A reproducible sum adds fixed-point digits, after J. Demmel and H. D. Nguyen, "Parallel
+    Reproducible Summation", IEEE Transactions on Computers 64 (2015). It takes every element to
+    within 2**-72 of the largest magnitude, adds these exactly, and rounds once, to the dtype of the
+    result. Before that rounding a sum of float16 is exact. An exact zero is +0; the sign and the
+    other bits of a NaN may vary.
 
-    Of masked arrays, in NumPy chunks, what is masked is left out, here and in every reduction, scan
-    and histogram, along with what `where` leaves out. As those of :mod:`numpy.ma`, a reduction
-    gives a masked array, masked where no element was left, also with `initial`. NaN and infinities
-    that are not masked count as in any array: the mean and the variance are then NaN, which
-    :func:`numpy.ma.mean` masks and :func:`numpy.ma.var` leaves out.
+    Every reduction, scan and histogram leaves out the masked elements of NumPy chunks, along with
+    those that `where` excludes. Like :mod:`numpy.ma`, a reduction of a masked array gives a masked
+    array, masked where no element is left, even with `initial`. NaN and infinities that are not
+    masked count as in any array: they make the mean and the variance NaN, where
+    :func:`numpy.ma.mean` masks its result and :func:`numpy.ma.var` leaves them out.
 
-    Chunks of other types (sparse arrays) and dtypes (object, datetime64, longdouble) are left to
-    Dask's function of the same name, here and in every other function of arrays. The bfloat16 of
-    ml_dtypes is reduced and scanned as float32, and results are rounded to it.
+    Here and in every other function of arrays, Dask's function of the same name takes chunks of
+    other types (sparse arrays) and other dtypes (object, datetime64, longdouble). The bfloat16 of
+    ml_dtypes is reduced and scanned as float32, and results are rounded to bfloat16.
 
     Examples
     --------
@@ -102,10 +103,10 @@ def sum(
     45
     """
     x = asanyarray(a)
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
+    arguments = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
     if x.dtype.kind == "m" and name == "sum":
-        return reduce_durations(name, x, dtype, given)
-    return reduce_statistic(name, x, given, dtype)
+        return reduce_durations(name, x, dtype, arguments)
+    return reduce_statistic(name, x, arguments, dtype)
 
 
 @public("reduction")
@@ -149,15 +150,15 @@ def prod(
     -----
     float16 and float32 are multiplied in float64 and rounded once; integers wrap.
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return reduce_statistic(name, asanyarray(a), given, dtype)
+    arguments = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return reduce_statistic(name, asanyarray(a), arguments, dtype)
 
 
 @like(sum)
 def nansum() -> None:
-    """Sum of the elements over the given axes that are not NaN; 0 where there is none.
+    """Sum of array elements over the given axes, ignoring NaN; 0 where no element is left.
 
-    Durations are left to Dask's function of that name.
+    Dask's function of the same name takes durations.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def nansum() -> None:
 
 @like(prod)
 def nanprod() -> None:
-    """Product of the elements over the given axes that are not NaN; 1 where there is none.
+    """Product of array elements over the given axes, ignoring NaN; 1 where no element is left.
 
     Examples
     --------
@@ -197,7 +198,7 @@ def any(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Whether any element over the given axes is true: neither zero nor False.
+    """Test whether any element over the given axes is true, that is, nonzero.
 
     Parameters
     ----------
@@ -218,13 +219,13 @@ def any(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where)
-    return reduce_statistic(name, asanyarray(a), given)
+    arguments = ReductionArguments(axis, keepdims, split_every, out, where)
+    return reduce_statistic(name, asanyarray(a), arguments)
 
 
 @like(any)
 def all() -> None:
-    """Whether all elements over the given axes are true: neither zero nor False.
+    """Test whether all elements over the given axes are true, that is, nonzero.
 
     Returns
     -------
@@ -242,7 +243,7 @@ def count_nonzero(
     *,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Count the elements over the given axes that are true: neither zero nor False.
+    """Count the nonzero elements over the given axes.
 
     Parameters
     ----------
@@ -263,5 +264,5 @@ def count_nonzero(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    given = ReductionArguments(axis, keepdims, split_every)
-    return reduce_statistic("count_nonzero", asanyarray(a), given)
+    arguments = ReductionArguments(axis, keepdims, split_every)
+    return reduce_statistic("count_nonzero", asanyarray(a), arguments)

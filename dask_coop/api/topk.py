@@ -1,7 +1,7 @@
-"""The best elements of lines, and whole lines in order: topk, argtopk, sort, argsort.
+"""The k largest elements along an axis, and sorting along it: topk, argtopk, sort, argsort.
 
-The first two are reductions, whose states are the best elements of what was seen.  Sorting needs
-lines that are whole, so chunks are cut along the other axes instead before each is sorted alone::
+The first two are reductions; a state holds the best elements so far. Sorting needs whole lines, so
+chunks are rechunked along the other axes, and each is then sorted alone::
 
     a b | c d                 a b c d
     ----+----   --rechunk-->  -------   --sort each-->
@@ -31,7 +31,7 @@ from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
-#: NumPy's words for ways of sorting, and whether they are stable.
+#: NumPy's names of sorting algorithms, and whether each is stable.
 _KINDS = {None: False, "quicksort": False, "heapsort": False, "mergesort": True, "stable": True}
 
 SortKind = Literal["quicksort", "mergesort", "heapsort", "stable"] | None
@@ -55,27 +55,27 @@ def topk(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats, dates or durations, in NumPy or CuPy chunks. NaN and NaT count as
-        larger than all others, as where NumPy sorts.
+        larger than all others, as in NumPy's sort.
     k : int
-        How many; of a negative one, the ``-k`` smallest elements are found, the smallest first.
+        How many elements to find; if negative, the ``-k`` smallest, the smallest first.
     axis : int
-        The axis to look along, by default the last one.
+        The axis to search along, by default the last one.
     split_every : int or dict of int to int, optional
-        How many states one task combines: 16 by default. A state has up to `k` elements of each
-        line, so a large `k` wants a small number where memory is short.
+        How many states one task combines; 16 by default. A state has up to `k` elements of each
+        line, so with a large `k` a smaller number saves memory.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s: with one of ``min(abs(k), n)``
-        along `axis`, which has n elements, and those of `a` along others.
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s: one of ``min(abs(k), n)`` elements
+        along `axis`, where `a` has n, and `a`'s chunks along the others.
 
     Raises
     ------
     TypeError
-        If `k` or `axis` is no integer, or `a` is masked.
+        If `k` or `axis` is not an integer, or `a` is masked.
     AxisError, ValueError
         If `a` has no such axis, or `split_every` is less than 2.
 
@@ -107,15 +107,15 @@ def topk(
 
 @like(topk)
 def argtopk() -> None:
-    """Find the indices of the k largest elements along an axis, that of the largest first.
+    """Find the indices of the k largest elements along an axis, the largest first.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         As for :func:`topk`.
     k : int
-        How many; of a negative one, the indices of the ``-k`` smallest elements are found, that of
-        the smallest first.
+        How many indices to find; if negative, those of the ``-k`` smallest elements, the smallest
+        first.
     axis, split_every
         As for :func:`topk`.
     engine : {"auto", "collective"}
@@ -124,15 +124,15 @@ def argtopk() -> None:
     Returns
     -------
     dask.array.Array
-        Lazy, int64, otherwise as for :func:`topk`. Of equal elements the first are found, and the
-        first of them stands first, whatever the chunks are.
+        Lazy, int64, otherwise as for :func:`topk`. Among equal elements the first ones are found,
+        in their order, whatever the chunks.
 
     Raises
     ------
     TypeError, AxisError
         As for :func:`topk`.
     ValueError
-        As for :func:`topk`, and where the sizes of chunks that indices depend on are not known.
+        As for :func:`topk`, and if indices depend on unknown chunk sizes.
 
     Examples
     --------
@@ -158,14 +158,13 @@ def sort(
     *,
     stable: bool | None = None,
 ) -> da.Array:
-    """Sort the elements along an axis, in rising order, NaN last.
+    """Sort the elements along an axis in ascending order, NaN last.
 
-    Lines are gathered: an axis of several chunks becomes one chunk, while the other axes are cut
-    so that chunks have about the size that they had before. A task holds some whole lines and
-    their sorted copy, so one line, which may be all that there is, has to fit the memory twice.
-    Where chunk sizes along the axis are unknown, the other axes are not cut: a task takes all
-    chunks that are one behind the other along it.
-    Where only the first or last few are wanted, :func:`topk` gathers nothing.
+    Tasks gather whole lines: several chunks along the axis become one, and the other axes are cut
+    so that chunks keep about their size. A task holds whole lines and their sorted copy, so memory
+    must hold at least one line twice. If chunk sizes along the axis are unknown, the other axes are
+    not cut: a task takes all chunks that follow one another along the axis. To find only the first
+    or last few, use :func:`topk`, which gathers nothing.
 
     Parameters
     ----------
@@ -174,12 +173,12 @@ def sort(
     axis : int or None
         The axis to sort along, by default the last one; None stands for the flattened array.
     kind : {"quicksort", "mergesort", "heapsort", "stable"}, optional
-        NumPy's words: "mergesort" and "stable" keep equal elements in their order, the others need
+        NumPy's names: "mergesort" and "stable" keep equal elements in their order, the others may
         not. Sorts of CuPy chunks always do.
     order : None
-        For NumPy's signature only: there is no order of fields.
+        Only for NumPy's signature: there is no order of fields.
     stable : bool, optional
-        Whether equal elements have to stay in their order; in the place of `kind`.
+        Whether to keep equal elements in their order; an alternative to `kind`.
 
     Returns
     -------
@@ -206,17 +205,16 @@ def sort(
 
 @like(sort)
 def argsort() -> None:
-    """Find the indices that sort the elements along an axis.
+    """Return the indices that would sort the elements along an axis.
 
-    Lines are gathered as by :func:`sort`, with the same needs of memory, and more: an index takes
-    eight bytes.
+    Tasks gather whole lines as for :func:`sort`, and need more memory: an index takes eight bytes.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         As for :func:`sort`.
     axis, kind, order
-        As for :func:`sort`. As NumPy's, indices of equal elements are in any order by default.
+        As for :func:`sort`. As in NumPy, indices of equal elements are in any order by default.
     stable : bool, optional
         As for :func:`sort`: with True, the first of equal elements comes first.
 
@@ -235,7 +233,7 @@ def argsort() -> None:
 
 
 def _refuse_masked(name: str, x: da.Array) -> None:
-    """Refuse masked arrays, whose masks Dask's functions overlook."""
+    """Refuse masked arrays, whose masks Dask's functions ignore."""
     if chunks.is_masked(x._meta):
         raise TypeError(
             f"{name} does not take masked arrays; fill them, such as with da.ma.filled(x, value)"
@@ -243,7 +241,7 @@ def _refuse_masked(name: str, x: da.Array) -> None:
 
 
 def _is_stable(name: str, kind: Any, order: Any, stable: Any) -> bool:
-    """Tell whether equal elements have to stay in their order."""
+    """Return whether equal elements must keep their order."""
     if order is not None:
         raise ValueError(f"{name} takes no order of fields, got order={order!r}")
     if kind is not None and stable is not None:
@@ -255,7 +253,7 @@ def _is_stable(name: str, kind: Any, order: Any, stable: Any) -> bool:
 
 
 def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
-    """Sort blocks of whole lines by the backend's function of that name."""
+    """Sort blocks of whole lines by the backend's function `name`."""
     if x.dtype.names is not None:
         raise TypeError(f"{name} does not take dtype {x.dtype}; take one of its fields")
     _refuse_masked(name, x)
@@ -275,7 +273,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
 
 
 def _whole_lines(x: da.Array, axis: int) -> da.Array:
-    """Return an array with one chunk along an axis, and chunks of about the size that they had."""
+    """Return `x` with one chunk along `axis`, and chunks of about the same size as before."""
     if x.numblocks[axis] == 1:
         return x
     if x.shape[axis] != x.shape[axis]:
@@ -283,7 +281,7 @@ def _whole_lines(x: da.Array, axis: int) -> da.Array:
     others = [d for d in range(x.ndim) if d != axis]
     sizes: Any = [(n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)]
     if x.size > 0 and others:
-        # Of the elements that a chunk may have, a line takes some.
+        # Whole lines take more of a chunk's size, so the other axes get less.
         limit = math.prod(map(max, x.chunks)) * x.dtype.itemsize
         wanted = tuple("auto" if d in others else n for d, n in enumerate(x.shape))
         sizes = normalize_chunks(
@@ -293,9 +291,9 @@ def _whole_lines(x: da.Array, axis: int) -> da.Array:
 
 
 def _gathered(x: da.Array, axis: int | None) -> da.Array:
-    """Return an array of unknown chunk sizes in one chunk along an axis, or flat in a single one.
+    """Return an array of unknown chunk sizes in one chunk along `axis`, or flattened if it is None.
 
-    Dask's rechunk wants to know the sizes; tasks that concatenate chunks do not.
+    Dask's rechunk needs the sizes; tasks that concatenate chunks do not.
     """
     inside, new = tuple(range(x.ndim)), x.ndim
     outside = (new,) if axis is None else tuple(new if d == axis else d for d in inside)

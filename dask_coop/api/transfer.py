@@ -23,14 +23,14 @@ from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
 def to_gpu(x: Any) -> da.Array:
     """Array with its chunks on GPUs, as CuPy arrays.
 
-    Chunks of 4 MiB and more are copied by several threads through pinned memory, while chunks
-    before them are worked on.
+    Several threads copy chunks of 4 MiB and more through pinned memory, while tasks work on earlier
+    chunks.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        In NumPy chunks of bool, integers, floats or complex numbers, of any byte order; what is in
-        CuPy chunks stays where it is.
+        Bool, integers, floats or complex numbers of any byte order, in NumPy chunks. CuPy chunks
+        stay where they are.
 
     Returns
     -------
@@ -43,10 +43,10 @@ def to_gpu(x: Any) -> da.Array:
     RuntimeError
         If CuPy or an NVIDIA GPU is missing, here or where a task runs.
     TypeError
-        If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
+        If elements have another dtype, or chunks are masked, or neither NumPy's nor CuPy's.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB;
-        or if ``coop.transfer.direct`` is none of its values.
+        If the configuration's ``coop.transfer.buffers`` is not a number of bytes or is less than 16
+        MiB, or ``coop.transfer.direct`` is none of its values.
 
     See Also
     --------
@@ -54,13 +54,13 @@ def to_gpu(x: Any) -> da.Array:
 
     Notes
     -----
-    ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
-    each GPU, 128 MiB by default. It is taken by the first copy and kept.
+    ``coop.transfer.buffers`` in Dask's configuration sets how much pinned memory a process uses for
+    each GPU, 128 MiB by default. The first copy allocates it, and the process keeps it.
 
-    Contiguous parts of maps of files, such as `from_npy` makes, are read from the file straight
-    into pinned memory. ``coop.transfer.direct`` tells whether that goes past the page cache: True,
-    False, or "auto", the default: for files of more than half of the memory that is available,
-    unless the page cache has the chunk. File systems without O_DIRECT are read as usual.
+    Contiguous blocks of memory-mapped files, such as `from_npy` makes, are read from the file
+    straight into pinned memory. ``coop.transfer.direct`` sets whether such reads bypass the page
+    cache: True, False or, by default, "auto": if the file is larger than half of the available
+    memory, unless the page cache has the chunk. File systems without O_DIRECT are read as usual.
 
     Examples
     --------
@@ -79,14 +79,14 @@ def to_gpu(x: Any) -> da.Array:
 def to_host(x: Any) -> da.Array:
     """Array with its chunks on the host, as NumPy arrays.
 
-    Chunks of 4 MiB and more are copied by several threads through pinned memory. The memory of
-    such results that were dropped is kept for others, up to 1 GiB.
+    Several threads copy chunks of 4 MiB and more through pinned memory. The memory of results that
+    you have dropped is kept for later ones, up to 1 GiB.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        In CuPy chunks; what is in NumPy chunks stays as it is. What a chunk is, is seen when it is
-        there: Dask takes chunks of Zarr on the GPU for NumPy's.
+        An array in CuPy chunks; NumPy chunks stay as they are. Tasks check what each chunk is,
+        since Dask takes chunks of Zarr on the GPU for NumPy's.
 
     Returns
     -------
@@ -98,7 +98,8 @@ def to_host(x: Any) -> da.Array:
     TypeError
         If chunks are neither CuPy's nor NumPy's.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB.
+        If the configuration's ``coop.transfer.buffers`` is not a number of bytes or is less than 16
+        MiB.
 
     See Also
     --------
@@ -116,7 +117,7 @@ def to_host(x: Any) -> da.Array:
 
 def _move(name: str, x: da.Array, to: str) -> da.Array:
     """Return `x` with chunks of the kind `to`."""
-    given = configured()
+    settings = configured()
     meta = x._meta
     if chunks.kind(meta) != to:
         chunks.refuse_masked(name, meta)
@@ -127,47 +128,48 @@ def _move(name: str, x: da.Array, to: str) -> da.Array:
             raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
     elif to != "numpy":
         return x
-    # NumPy is what Dask takes chunks for that it knows nothing of.
+    # Chunks that Dask takes for NumPy's may be CuPy's.
     return x.map_blocks(
         copy_to_host if to == "numpy" else copy_to_gpu,
-        *given,
+        *settings,
         **declared_by(x),
         dtype=meta.dtype,
         meta=meta,
-        name=f"{name.replace('_', '-')}-{tokenize(x, *given)}",
+        name=f"{name.replace('_', '-')}-{tokenize(x, *settings)}",
     )
 
 
 @public("blockwise", dask=False)
 def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array:
-    """Array of a .npy file, of which every task reads its own chunk.
+    """Array of a .npy file; each task reads its own chunk.
 
-    Chunks that `to_gpu` moves and that are contiguous in the file, such as some of its rows, are
-    read from there straight into pinned memory.
+    `to_gpu` reads chunks that are contiguous in the file, such as blocks of rows, from there
+    straight into pinned memory.
 
     Parameters
     ----------
     path : str or path-like
-        A file that `numpy.save` has written, in C or Fortran order, of any dtype but objects. All
+        A file written by `numpy.save`, in C or Fortran order, of any dtype but objects. All
         processes that compute must find it there.
     chunks : int, tuple, dict or str, optional
-        The sizes of chunks, as of `dask.array.from_array`; by default, "auto", of up to the
-        configuration's ``array.chunk-size``, and contiguous in the file.
+        The sizes of chunks, as in `dask.array.from_array`. By default, "auto", chunks are
+        contiguous in the file and up to the configuration's ``array.chunk-size``.
 
     Returns
     -------
     dask.array.Array
         Lazy, of the shape and dtype in the file's header. Chunks are read-only NumPy arrays, views
-        of a map of the file. The same file and chunks have the same name, until the file changes.
+        of the memory-mapped file. Until the file changes, the same file and chunks give the same
+        name.
 
     Raises
     ------
     OSError
-        If the file is missing or cannot be read. Computing raises it, too, if the file has changed
-        since: its size, or when it was modified.
+        If the file is missing or cannot be read. Computing also raises it if the size or the
+        modification time of the file has changed since.
     ValueError
-        If it is no .npy file, shorter than its header says, or holds Python objects; or if `chunks`
-        do not suit its shape.
+        If the file is not a .npy file, is shorter than its header says, or holds Python objects; or
+        if `chunks` do not match its shape.
 
     See Also
     --------
@@ -175,8 +177,8 @@ def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array:
 
     Notes
     -----
-    ``da.from_array(numpy.load(path, mmap_mode="r"))`` reads the whole file when it is called, for
-    Dask makes a copy of the array.
+    ``da.from_array(numpy.load(path, mmap_mode="r"))`` reads the whole file when it is called, since
+    Dask copies the array.
 
     Examples
     --------
@@ -201,7 +203,7 @@ def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array:
 
 
 def _contiguous(x: NpyArray) -> tuple[int, ...]:
-    """Return the shape of chunks of the configured size that are contiguous in a file."""
+    """Return the shape of chunks that are contiguous in a file and have the configured size."""
     sizes = [1] * x.ndim
     room = max(1, parse_bytes(config.get("array.chunk-size")) // x.dtype.itemsize)
     for axis in range(x.ndim) if x.order == "F" else reversed(range(x.ndim)):

@@ -1,4 +1,4 @@
-"""Distinct values and how often they occur, and looking elements up in others."""
+"""Distinct values and their counts, and searches for elements in other arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import unique as graph_unique
 
-#: The kinds of elements that have an order of their own, by NumPy's letters.
+#: The kinds of elements that have an order, by NumPy's letters.
 _KINDS = "biufcmMSU"
 
 
@@ -33,7 +33,7 @@ def unique(
     equal_nan: bool = True,
     split_every: int | None = None,
 ) -> Any:
-    """Distinct values, sorted; also where each is first, where among them elements are, and counts.
+    """Sorted distinct values; optionally their first indices, inverse indices and counts.
 
     Parameters
     ----------
@@ -41,39 +41,39 @@ def unique(
         Bool, numbers, dates or durations, strings or bytes in NumPy chunks, or bool and numbers in
         CuPy chunks, of any shape.
     return_index : bool
-        Whether to return where in the flattened array, in C order, each value is first.
+        Whether to return the index of each value's first occurrence in the flattened array, in C
+        order.
     return_inverse : bool
-        Whether to return where among the values each element is.
+        Whether to return, for each element, the index of its value.
     return_counts : bool
         Whether to return how often each value occurs.
     equal_nan : bool
-        Whether all NaN, or NaT, are one value, or each is a value of its own.
+        Whether all NaN, or NaT, are one value; if False, each is a value of its own.
     split_every : int, optional
         How many partial results one task merges; 8 by default.
 
     Returns
     -------
     dask.array.Array or tuple of dask.array.Array
-        Lazy, with chunks of the kind of `ar`'s: the values, in one chunk of a length that is not
-        known before it is computed, and what else is asked for, in the order of the parameters,
-        int64. Where elements are among the values has `ar`'s shape and chunks.
+        Lazy, with chunks of the kind of `ar`'s. First the values, in one chunk whose length is
+        unknown until it is computed; then the other results, int64, in the order of the parameters.
+        The inverse indices have `ar`'s shape and chunks.
 
     Raises
     ------
     TypeError
         If elements of that dtype have no order, or are masked.
     ValueError
-        If `split_every` is less than 2, or `return_index` asks for what is not known: where chunks
-        begin whose sizes are unknown.
+        If `split_every` is less than 2, or `return_index` is true and chunk sizes are unknown.
 
     Notes
     -----
-    All values have to fit in memory several times, as those of a group of chunks do while they are
-    merged. To know where elements are among the values the chunks of `ar` are read again, or kept
-    in memory until the values are known.
+    Memory must hold all values several times, since a task holds those of a group of chunks while
+    it merges them. For inverse indices, the chunks of `ar` are read again, or kept in memory until
+    the values are known.
 
-    The values are those of :func:`numpy.unique`, of its dtype, and so are -0.0 and 0.0 one value.
-    Of complex numbers that have a NaN, which are one value, the first one counts.
+    Values are those of :func:`numpy.unique`, with the same dtype; -0.0 and 0.0 are one value. All
+    complex numbers with a NaN are one value, of which the first is returned.
 
     Examples
     --------
@@ -85,14 +85,14 @@ def unique(
     (array([1, 2, 3]), array([1, 1, 2]))
     """
     if is_masked(asanyarray(ar)._meta):
-        # Dask's function would tell of what is masked, too.
+        # Dask's function would return masked values, too.
         raise TypeError(
             "unique takes no masked array: fill it, by da.ma.filled(x, value), or leave what is "
             "masked out, by da.ma.getdata(x)[~da.ma.getmaskarray(x)]"
         )
     x = sortable("unique", ar)
     equal_nan = bool(equal_nan) or x.dtype.kind not in "fcmM"
-    # Where NaN differ, their places in the array tell them apart.
+    # If each NaN is a value of its own, indices tell them apart.
     index = return_index or (return_inverse and not equal_nan)
     if index:
         _require_places("unique", x)
@@ -100,19 +100,20 @@ def unique(
     wanted |= {"unique-counts": -1} if return_counts else {}
     dtypes = {"unique": x.dtype}
     outputs = {
-        name: (partial(_field, at), dtypes.get(name, np.dtype("i8"))) for name, at in wanted.items()
+        name: (partial(_field, field), dtypes.get(name, np.dtype("i8")))
+        for name, field in wanted.items()
     }
     options = {"index": index, "counts": return_counts, "equal_nan": equal_nan}
-    found = graph_unique.distinct_values(x, outputs, split_every, **options)
-    made = dict(zip(wanted, found, strict=True))
-    results = [made["unique"]]
+    arrays = graph_unique.distinct_values(x, outputs, split_every, **options)
+    by_name = dict(zip(wanted, arrays, strict=True))
+    results = [by_name["unique"]]
     if return_index:
-        results.append(made["unique-index"])
+        results.append(by_name["unique-index"])
     if return_inverse:
-        first = None if equal_nan else made["unique-index"]
-        results.append(graph_unique.inverse(x, made["unique"], first))
+        first = None if equal_nan else by_name["unique-index"]
+        results.append(graph_unique.inverse(x, by_name["unique"], first))
     if return_counts:
-        results.append(made["unique-counts"])
+        results.append(by_name["unique-counts"])
     return tuple(results) if len(results) > 1 else results[0]
 
 
@@ -134,29 +135,28 @@ def value_counts(
     a : dask.array.Array or array_like
         As for :func:`unique`, of any shape.
     n : int, optional
-        How many values to return at most, from the first; all by default.
+        The largest number of values to return, from the first; all by default.
     sort : bool
-        Whether values are in the order of their counts, those as frequent as one another in that of
-        the values; or all in the order of the values.
+        Whether to order values by their counts, and equal counts by value; if False, all by value.
     ascending : bool
         Whether the least frequent values come first.
     dropna : bool
-        Whether NaN and NaT are left out. All NaN are one value otherwise, behind any other.
+        Whether to leave out NaN and NaT. If False all NaN are one value, after any other.
     normalize : bool
-        Whether to return shares of all elements that count, float64, and not counts.
+        Whether to return counts divided by their sum, as float64.
     split_every : int, optional
         As for :func:`unique`.
 
     Returns
     -------
     values, counts : dask.array.Array
-        Lazy, each in one chunk of the kind of `a`'s, whose length is not known before it is
-        computed, also with `n`, for there may be fewer values.
+        Lazy, each in one chunk of the kind of `a`'s. Its length is unknown until it is computed,
+        even with `n`, since there may be fewer values.
 
     Raises
     ------
     TypeError
-        If elements of that dtype have no order, or are masked, or `n` is no integer.
+        If elements of that dtype have no order, or are masked, or `n` is not an integer.
     ValueError
         If `n` is negative, or `split_every` is less than 2.
 
@@ -193,19 +193,18 @@ def isin(
     *,
     split_every: int | None = None,
 ) -> da.Array:
-    """Whether each element is among others.
+    """Test whether each element is in another array.
 
     Parameters
     ----------
     element : dask.array.Array or array_like
         As for :func:`unique`, of any shape.
     test_elements : dask.array.Array or array_like
-        What elements are compared with, of any shape and chunks.
+        The values to compare elements with, of any shape and chunks.
     assume_unique : bool
-        Taken as NumPy's, and of no use here: `test_elements` are made unique, by a tree, in any
-        case.
+        Only for NumPy's signature: a tree makes `test_elements` unique in any case.
     invert : bool
-        Whether to tell which elements are not among the others.
+        Whether to invert the result: True for elements that are not in `test_elements`.
     split_every : int, optional
         As for :func:`unique`, of `test_elements`.
 
@@ -223,9 +222,9 @@ def isin(
 
     Notes
     -----
-    Elements are looked up in the distinct `test_elements`, which have to fit in memory. NaN is not
-    equal to itself. Integers of all dtypes are compared as the numbers that they are; others in
-    the dtype that has both, as NumPy's.
+    Elements are looked up in the distinct `test_elements`, which must fit in memory. NaN is not
+    equal to itself. Integers of different dtypes are compared by value; others in their common
+    dtype, as in NumPy.
 
     Examples
     --------
@@ -243,16 +242,16 @@ def isin(
 
 @public("blockwise")
 def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da.Array:
-    """Where elements would go into a sorted array.
+    """Return the indices at which to insert elements into a sorted array to keep its order.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         Sorted, of one axis, in any chunks; elements as for :func:`unique`.
     v : dask.array.Array or array_like
-        What is to be put into `a`, of any shape.
+        The elements to insert into `a`, of any shape.
     side : {"left", "right"}
-        Whether before or behind elements of `a` that are equal.
+        Whether to insert before or after equal elements of `a`.
     sorter : None
         Not supported, as in Dask.
 
@@ -268,11 +267,11 @@ def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da
     TypeError
         If elements of such dtypes cannot be compared, or are masked.
     ValueError
-        If `a` has not one axis, or `side` is another word.
+        If `a` does not have exactly one axis, or `side` has another value.
 
     Notes
     -----
-    Every chunk of `v` meets every chunk of `a`, and elements that are before or behind all of it
+    Every chunk of `v` meets every chunk of `a`; elements that lie before or after all of a chunk
     are not searched for in it.
 
     Examples
@@ -294,7 +293,7 @@ def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da
 
 
 def sortable(name: str, a: Any, argument: str = "x") -> da.Array:
-    """Return an argument as an array, if the function `name` takes its elements."""
+    """Return an argument as an array; refuse elements that the function `name` does not take."""
     x = asanyarray(a)
     kind = chunks.kind(x._meta, argument)
     chunks.refuse_masked(name, x._meta)
@@ -307,7 +306,7 @@ def sortable(name: str, a: Any, argument: str = "x") -> da.Array:
 
 
 def _require_comparable(name: str, x: da.Array, y: da.Array) -> None:
-    """Refuse arrays whose elements have no dtype in common, but as strings."""
+    """Refuse arrays whose elements have no common dtype, or only that of strings."""
     kinds = x.dtype.kind, y.dtype.kind
     try:
         common = np.result_type(x.dtype, y.dtype).kind
@@ -318,7 +317,7 @@ def _require_comparable(name: str, x: da.Array, y: da.Array) -> None:
 
 
 def _require_places(name: str, x: da.Array) -> None:
-    """Raise ValueError if it is not known where in the whole array chunks are."""
+    """Raise ValueError if the positions of chunks in the array are unknown."""
     if has_unknown_size(x) and (x.ndim > 1 or x.npartitions > 1):
         raise ValueError(
             f"{name} does not count in an array of unknown chunksizes; "
@@ -326,11 +325,11 @@ def _require_places(name: str, x: da.Array) -> None:
         )
 
 
-# Inside the tasks.
+# Inside tasks.
 
 
-def _field(at: int, state: State) -> Any:
-    return state[at]
+def _field(field: int, state: State) -> Any:
+    return state[field]
 
 
 def _table(
@@ -339,8 +338,8 @@ def _table(
     """Return values and counts in their order, and the sum of all counts."""
     values, counts = state
     if dropna and values.dtype.kind in "fcmM":
-        kept = values == values
-        values, counts = values[kept], counts[kept]
+        valid = values == values
+        values, counts = values[valid], counts[valid]
     total = counts.sum()
     if sort:
         order = np.argsort(counts if ascending else -counts, kind="stable")[:n]
@@ -348,6 +347,6 @@ def _table(
     return values[:n], counts[:n], total
 
 
-def _of_table(table: Any, at: int, shares: bool, state: State) -> Any:
+def _of_table(table: Any, field: int, normalize: bool, state: State) -> Any:
     *fields, total = table(state)
-    return fields[at] / total if shares else fields[at]
+    return fields[field] / total if normalize else fields[field]

@@ -1,6 +1,6 @@
 """Statistics of moving windows, and means of boxes.
 
-A window ends at its element, or has it in its middle with ``center=True``::
+A window ends at its element; with ``center=True`` the element is in the middle::
 
     elements           a b c d e f g h
     window 4           a b c d               the result of d
@@ -26,8 +26,8 @@ from dask_coop.api.call.public import like, named, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 
-#: What lies outside of an array where a box does: the array mirrored, its outermost elements, or
-#: its other end.
+#: How to extend an array beyond its border: mirrored, by its outermost elements, or by its other
+#: end.
 Mode = Literal["reflect", "nearest", "wrap"]
 
 
@@ -43,46 +43,45 @@ def move_sum(
     *,
     center: bool = False,
 ) -> da.Array:
-    """Sum of the elements in a moving window along an axis, NaN left out.
+    """Sum of the elements in a moving window along an axis, ignoring NaN.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks of any lengths.
     window : int
-        The elements in a window, from 1 to all along `axis`. Windows may be longer than chunks: no
-        task holds more elements than two chunks have, whatever the window is.
+        The number of elements in a window, from 1 to the length of `axis`. Windows may be longer
+        than chunks: whatever the window, no task holds more elements than two chunks have.
     min_count : int, optional
-        The least number of elements, other than NaN, that have a result; where there are fewer it
-        is NaN. By default `window`.
+        The smallest number of elements other than NaN for a result; with fewer the result is NaN.
+        By default `window`.
     axis : int
         The axis along which windows move, by default the last one.
     center : bool
-        Whether a window has its element in the middle, or just behind it where it is even, and does
-        not end there. As of rolling windows of xarray and pandas.
+        Whether a window has its element in the middle, or just behind the middle if `window` is
+        even, instead of at its end; as in rolling windows of xarray and pandas.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of `a`'s shape and chunks: float16, float32 or float64 as `a`, and float64 where `a`
-        has integers.
+        Lazy, of `a`'s shape and chunks, and of its dtype if that is floating, else float64.
 
     Raises
     ------
     TypeError
-        If `window`, `min_count` or `axis` is no integer, or `a` is masked or has elements that are
-        not real numbers.
+        If `window`, `min_count` or `axis` is not an integer, or `a` is masked or not of real
+        numbers.
     AxisError, ValueError
         If `a` has no such axis, `window` or `min_count` is out of range, or the lengths of chunks
         along `axis` are not known.
 
     Notes
     -----
-    Signatures and results are those of bottleneck, but what has left a window, such as an infinity
-    or a number much larger than others, leaves no trace: a sum is that of the end of a block as
-    long as the window and of the beginning of the next, and nothing is ever subtracted. Elements
-    are added in float64 and the result is rounded once: it is within ``n * 2**-52`` times the sum
-    of the absolute values in the window of n elements.
+    Signatures and results are those of bottleneck, except that an element that has left a window,
+    such as an infinity or a much larger number, leaves no trace: a sum adds the end of one block as
+    long as the window and the beginning of the next, and nothing is ever subtracted. Elements are
+    added in float64 and the result is rounded once: it is within ``n * 2**-52`` times the sum of
+    the absolute values in the window of n elements.
 
     M. van Herk, "A fast algorithm for local minimum and maximum filters", 1992; J. Gil and M.
     Werman, "Computing 2-D min, median, and max filters", 1993.
@@ -102,12 +101,12 @@ def move_sum(
 
 @like(move_sum)
 def move_mean() -> None:
-    """Mean of the elements in a moving window along an axis, NaN left out.
+    """Mean of the elements in a moving window along an axis, ignoring NaN.
 
     Returns
     -------
     dask.array.Array
-        As for :func:`move_sum`, whose sums are divided by how many elements they have.
+        As for :func:`move_sum`, each sum divided by the number of its elements.
 
     Examples
     --------
@@ -134,7 +133,7 @@ def move_std(
     *,
     center: bool = False,
 ) -> da.Array:
-    """Find the standard deviation in a moving window along an axis, NaN left out.
+    """Compute the standard deviation in a moving window along an axis, ignoring NaN.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ def move_std(
     window, min_count, axis, center
         As for :func:`move_sum`.
     ddof : int
-        What is taken from the number of elements where squared deviations are divided by it.
+        Subtracted from the number of elements n: the divisor is ``n - ddof``.
 
     Returns
     -------
@@ -153,7 +152,7 @@ def move_std(
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`move_sum`, and where `ddof` is no integer, or is negative.
+        As for :func:`move_sum`, and if `ddof` is negative or not an integer.
 
     Examples
     --------
@@ -167,7 +166,7 @@ def move_std(
 
 @like(move_std)
 def move_var() -> None:
-    """Variance of the elements in a moving window along an axis, NaN left out.
+    """Variance of the elements in a moving window along an axis, ignoring NaN.
 
     Examples
     --------
@@ -180,7 +179,7 @@ def move_var() -> None:
 
 @like(move_sum)
 def move_min() -> None:
-    """Find the smallest element in a moving window along an axis, NaN left out.
+    """Minimum of the elements in a moving window along an axis, ignoring NaN.
 
     Examples
     --------
@@ -193,7 +192,7 @@ def move_min() -> None:
 
 @like(move_sum)
 def move_max() -> None:
-    """Find the largest element in a moving window along an axis, NaN left out.
+    """Maximum of the elements in a moving window along an axis, ignoring NaN.
 
     Examples
     --------
@@ -206,7 +205,7 @@ def move_max() -> None:
 
 @public("blockwise", dask=False)
 def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
-    """Summed-area table: of each element, the sum of all that are not behind it along any axis.
+    """Summed-area table: at each element, the sum of all elements up to it along the given axes.
 
     Parameters
     ----------
@@ -218,19 +217,19 @@ def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
     Returns
     -------
     dask.array.Array
-        Lazy, in the shape and the chunks of `x`, and in its widest dtype: 64-bit integers where `x`
-        has integers, float64 or complex128.
+        Lazy, in the shape and the chunks of `x`. The dtype is the widest of its kind: a 64-bit
+        integer, float64 or complex128.
 
     Raises
     ------
     TypeError, AxisError, ValueError
-        If `x` cannot be summed, or has no such axes, or one is named twice.
+        If `x` cannot be summed, has no such axes, or one is named twice.
 
     Notes
     -----
-    Sums are inclusive, as those of scikit-image: ``result[i, j]`` is that of
-    ``x[: i + 1, : j + 1]``. OpenCV's table has a row and a column of zeros before these. Means of
-    boxes by differences of such sums lose digits; :func:`box_filter` does not.
+    Sums are inclusive, as in scikit-image: ``result[i, j]`` is the sum of ``x[: i + 1, : j + 1]``.
+    OpenCV's table has a row and a column of zeros before these. Means of boxes computed as
+    differences of such sums lose digits; :func:`box_filter` does not.
 
     Examples
     --------
@@ -245,8 +244,8 @@ def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
         raise TypeError(f"integral_image takes numbers, got dtype {x.dtype}")
     wide = accumulator(x.dtype)
     for axis in find_axes(tuple(axes), x.ndim):
-        given = ScanArguments(axis, None, "reduce-then-scan", False, False, False, None)
-        x = scan_array(SUM, "integral_image", x, x.dtype, wide, given)
+        arguments = ScanArguments(axis, None, "reduce-then-scan", False, False, False, None)
+        x = scan_array(SUM, "integral_image", x, x.dtype, wide, arguments)
     return x
 
 
@@ -258,38 +257,38 @@ def box_filter(
     *,
     mode: Mode = "reflect",
 ) -> da.Array:
-    """Mean of a box around each element.
+    """Mean of the elements in a box around each element.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
     size : int or sequence of int
-        How long the box is, along all axes or along each. An element is in its middle, or just
-        behind that where it is even.
+        The length of the box, for all axes or for each. The element is in the middle, or just
+        behind it if the length is even.
     axes : sequence of int
         The axes of the box, by default the last two.
     mode : {"reflect", "nearest", "wrap"}
-        What lies outside of the array: the array mirrored at its border, ``c b a | a b c``; its
-        outermost elements, ``a a a | a b c``; or its other end, as of longitudes.
+        How to extend the array beyond its border: mirrored, ``c b a | a b c``; by its outermost
+        elements, ``a a a | a b c``; or by its other end, as for longitudes.
 
     Returns
     -------
     dask.array.Array
-        Lazy, in the shape and the chunks of `x`, of its dtype or float64 where it has integers. A
-        box with a NaN in it has NaN.
+        Lazy, in the shape and the chunks of `x`, of its dtype, or float64 for integers. The mean of
+        a box that holds a NaN is NaN.
 
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`move_sum`; and where `mode` is none of those above, or a box reaches farther
-        out than the array is long.
+        As for :func:`move_sum`, and if `mode` is none of those above, or a box reaches farther
+        beyond the border than the array is long.
 
     Notes
     -----
-    SciPy's ``uniform_filter`` has the same borders and, up to rounding, the same floats. Here
-    nothing is subtracted from running sums (:func:`move_sum`), so the digits of small numbers near
-    large ones are kept, and an infinity or NaN is seen by the boxes that have it and by no others.
+    SciPy's ``uniform_filter`` has the same borders and, up to rounding, the same results for
+    floats. Here nothing is subtracted from running sums (:func:`move_sum`), so small numbers near
+    large ones keep their digits, and an infinity or NaN affects only the boxes that hold it.
 
     Examples
     --------
@@ -307,8 +306,8 @@ def box_filter(
         raise ValueError(f"box_filter takes one size, or one for each of {axes}, got {size}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
-    given = [validate_axis(axis, x.ndim) for axis in axes]
-    for axis, length in sorted(zip(given, sizes, strict=True)):
+    named_axes = [validate_axis(axis, x.ndim) for axis in axes]
+    for axis, length in sorted(zip(named_axes, sizes, strict=True)):
         x = _means("box_filter", x, axis, as_integer("box_filter", "size", length), mode)
     return x
 
@@ -322,7 +321,7 @@ def _move(
     center: bool,
     ddof: int = 0,
 ) -> da.Array:
-    """Return the statistic of windows that the public function `name` is named after."""
+    """Return the moving statistic of the public function `name`."""
     x = asanyarray(a)
     along = _axis(name, x, axis)
     length = as_integer(name, "window", window)
@@ -344,7 +343,7 @@ def _move(
 
 
 def _axis(name: str, x: da.Array, axis: Any) -> int:
-    """Return the axis that windows move along, of an array that has such windows."""
+    """Check that windows can move along an axis of `x`, and return it, counted from the front."""
     if x.ndim == 0:
         raise ValueError(f"{name} moves along an axis, and a has none")
     along: int = validate_axis(as_integer(name, "axis", axis), x.ndim)
@@ -376,29 +375,29 @@ def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array
             f"{name} takes boxes of 1 to {2 * n} elements along axis {axis}, got size={size}"
         )
 
-    def part(begin: int, end: int, step: int = 1) -> da.Array:
+    def slab(begin: int, end: int, step: int = 1) -> da.Array:
         cut = x[(*(slice(None),) * along, slice(begin, end))]
         return cut[(*(slice(None),) * along, slice(None, None, step))]
 
     match mode:
         case "reflect":
-            outside = part(0, left, -1), part(n - right, n, -1)
+            outside = slab(0, left, -1), slab(n - right, n, -1)
         case "nearest":
-            outside = _repeated(part(0, 1), left, along), _repeated(part(n - 1, n), right, along)
+            outside = _repeated(slab(0, 1), left, along), _repeated(slab(n - 1, n), right, along)
         case "wrap":
-            outside = part(n - left, n), part(0, right)
+            outside = slab(n - left, n), slab(0, right)
     before, behind = outside
     sides = [side for side in (before, x, behind) if side.shape[along]]
     padded = graph_windows.joined(sides, along, f"{name}-sides")
     spec = Window("mean", along, size, size)
     means = graph_windows.move(padded, spec, right, name)
-    # Chunks without elements are lost where it is cut.
+    # Slicing drops empty chunks.
     return rechunk(means[(*(slice(None),) * along, slice(left, left + n))], x.chunks)
 
 
 def _repeated(x: da.Array, times: int, axis: int) -> da.Array:
-    """Return an array that is one long along an axis so many times."""
+    """Return `x`, of length one along `axis`, repeated `times` times along it."""
     sizes = (*x.chunks[:axis], (times,), *x.chunks[axis + 1 :])
-    # There may be blocks without elements beside it.
+    # There may be empty chunks beside it.
     x = rechunk(x, (*x.chunks[:axis], (1,), *x.chunks[axis + 1 :]))
     return map_blocks(np.repeat, x, times, axis, dtype=x.dtype, chunks=sizes, meta=x._meta)
