@@ -101,7 +101,7 @@ def _add_few(total: Array, above: Array) -> tuple[float, float]:
     try:
         value = math.fsum(addends) + 0.0
         if math.isfinite(value):
-            return value, -math.fsum((-value, *addends))
+            return value, 0.0 - math.fsum((-value, *addends))
     except (OverflowError, ValueError):
         pass
     return float(np.add.reduce(total)), math.nan
