@@ -118,7 +118,7 @@ def locate(x: Array, steps: Steps) -> Array:
 
 
 def _loops_for(x: Array) -> ModuleType | None:
-    """Return the module that calls the compiled loops; None without Numba or for small chunall chunks."""
+    """Return the module that calls the compiled loops; None without Numba or for small chunks."""
     if loops_for("histogram", x.size) is None:
         return None
     from dask_coop.chunks.numpy import histogram_calls
