@@ -5,9 +5,9 @@ So two neighbouring ranks, as of a median, take one partition and the largest el
 few ranks take one partition each, of the elements before the last one. More take a sort. NaN is
 last either way::
 
-        a line       3 nan 1 7 5    a block has as many lines as stay in the cache; lines across
-        partitioned  1 3 | 5 nan 7  the memory are copied by strips of rows, because neighbours in
-        sorted       1 3 5 7 nan    a line are many pages apart
+    a line       3 nan 1 7 5    a block has as many lines as stay in the cache; lines across
+    partitioned  1 3 | 5 nan 7  the memory are copied by strips of rows, because neighbours in
+    sorted       1 3 5 7 nan    a line are many pages apart
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Elements are arranged as lines, in blocks that stay in the cache::
 
     rows      (lines, n)    the elements of a line are neighbours in memory
-        columns   (n, lines)    neighbours in memory belong to different lines
+    columns   (n, lines)    neighbours in memory belong to different lines
 
 A block is read twice: for the largest magnitude of every line, then for the digits. Where Numba is
 installed, the loops of loops/reproducible.py do this; otherwise NumPy's functions find the same

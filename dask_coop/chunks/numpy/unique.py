@@ -6,8 +6,8 @@ small range index a table directly::
     integers of a small range    counted, as `bincount` counts; looked up in a table
     all else                     sorted; equal neighbours are a run, and its start is a value
     several states               merged, by a compiled loop where Numba is there
-        elements in sorted values    searched for, many at a time, by a compiled loop; without Numba
-                                     in sorted order, in which NumPy finds them far faster
+    elements in sorted values    searched for, many at a time, by a compiled loop; without Numba
+                                 in sorted order, in which NumPy finds them far faster
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Sums of deviations and of their squares are about a centre, which moves to the current mean after
 every block. The correction of the squares is then always small, so nothing cancels::
 
-        centre, count, total, squares     about the mean of the elements before this block
-        centre + total / count            is the mean of all; `total` keeps its rounding error
+    centre, count, total, squares     about the mean of the elements before this block
+    centre + total / count            is the mean of all; `total` keeps its rounding error
 
 If a block has more elements than all blocks before it, its own mean is found first. A loop is
 compiled for each of `keep` and `skip` that is not None.
