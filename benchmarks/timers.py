@@ -189,7 +189,7 @@ class HostTimer:
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     def keep(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value made last under the name `what`, or a new one if its key is not `key`."""
+        """Return the last value made under the name `what`, or a new one if its key differs."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept.pop(what, None)
             self._kept[what] = key, make()

@@ -1,6 +1,7 @@
-"""An xarray script that knows nothing of dask_coop: statistics of a field, timed one by one.
+"""An xarray script without any mention of dask_coop: statistics of a field, timed one by one.
 
-Prints a line of JSON for each. `unchanged.py` runs it with and without `python -m dask_coop run`.
+It prints a line of JSON for each. `unchanged.py` runs it with and without `python -m dask_coop
+run`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A script that was written for xarray and Dask, run as it is: with this library installed or not.
+"""A script written for xarray and Dask, run unchanged, with this library installed or not.
 
-``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in processes of its own, in turn
-plainly and by ``python -m dask_coop run``, and holds their results to each other. The figures of
-docs/install.md are made of benchmarks/results/install/*.json, by ``--write``, and so is the picture
-of README.md.
+``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in separate processes, in turn
+plainly and by ``python -m dask_coop run``, and compares their results. ``--write`` makes the
+figures of docs/install.md, and the picture of README.md, from benchmarks/results/install/*.json.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ COMMANDS: dict[str, list[str]] = {
     GPU: ["-m", "dask_coop", "run", "--chunks", "cupy"],
 }
 
-#: What a bar is called, by who did it, and its color.
+#: The label and colour of a bar, by contender.
 BARS = {
     DASK: ("dask.array", "#6a994e"),
     OURS: ("dask_coop", "#c8553d"),
@@ -43,7 +42,7 @@ Row = dict[str, Any]
 
 
 def run(by: str, gib: float, samples: int) -> list[Row]:
-    """Return the script's times, in a process of its own."""
+    """Return the script's times, from a separate process."""
     command = [sys.executable, *COMMANDS[by], str(SCRIPT), "--gib", str(gib)]
     command += ["--samples", str(samples)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -51,7 +50,7 @@ def run(by: str, gib: float, samples: int) -> list[Row]:
 
 
 def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row]:
-    """Return the median times of each work, by who did it: of first calls, and of later ones.
+    """Return the median times of each work by contender: of first calls, and of later ones.
 
     Raises
     ------
@@ -77,7 +76,7 @@ def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the results in `folder`."""
+    """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
@@ -101,7 +100,7 @@ def figures(folder: Path) -> str:
 
 
 def draw(folder: Path) -> Path:
-    """Draw the results in `folder`, beside them: a panel a machine, bars by who did a work."""
+    """Draw the results in `folder`, beside them: one panel a machine, with bars by contender."""
     import matplotlib
     from matplotlib.figure import Figure
 
