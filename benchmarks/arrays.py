@@ -224,8 +224,9 @@ class InThreads:
         """Return the result once all of it is in memory."""
         from dask import persist
 
-        found = self._lazy(*arrays)
-        return Chunks(persist(*(found if isinstance(found, tuple) else (found,)), **self._options))
+        result = self._lazy(*arrays)
+        results = result if isinstance(result, tuple) else (result,)
+        return Chunks(persist(*results, **self._options))
 
 
 class Chunks:

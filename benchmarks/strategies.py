@@ -533,13 +533,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--seconds", type=float, default=95, help="begin nothing new after so many")
     parser.add_argument("--write", action="store_true", help="only write the page anew")
-    given = parser.parse_args()
-    if given.write:
+    options = parser.parse_args()
+    if options.write:
         node.write(figures(RESULTS), PAGE)
         return
     machine: Mapping[str, Any] = order.facts(True)
     name = re.sub(r"[^a-z0-9]+", "-", machine["gpu"]["name"].lower())
-    collective.keep(dict(machine), rows(given.seconds), given.results / f"{name}.json")
+    collective.keep(dict(machine), rows(options.seconds), options.results / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -315,12 +315,12 @@ def collect() -> list[Message]:
     modules = [Module(path) for path in sorted(PACKAGE.rglob("*.py"))]
     everywhere = returned(modules)
     single = {f"{name}()": made[0] for name, made in everywhere.items() if len(made) == 1}
-    found = {}
+    messages = {}
     for module in modules:
         module.constants |= single
         for kind, text in said_by(module, everywhere):
-            found[Message(module.name, kind, " ".join(text.split()))] = None
-    return [*found]
+            messages[Message(module.name, kind, " ".join(text.split()))] = None
+    return [*messages]
 
 
 def section_of(module: str) -> str:
@@ -375,8 +375,8 @@ def figures() -> str:
 
 def page() -> str:
     """Return the page with new messages; the text around them stays."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return f"{before}{BEGIN}\n\n{figures()}\n\n{END}{rest.split(END)[1]}"
+    before, after = PAGE.read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures()}\n\n{END}{after.split(END)[1]}"
 
 
 if __name__ == "__main__":

@@ -106,11 +106,11 @@ def resolve(extra: str, version: str, wheel: Path) -> None:
         *("--python-version", version, "--python-platform", "x86_64-manylinux_2_28", "-"),
         given=f"dask-coop[{extra}] @ {wheel.as_uri()}",
     )
-    found = dict(re.findall(r"^([\w-]+)==(\S+)", compiled, re.MULTILINE))
+    releases = dict(re.findall(r"^([\w-]+)==(\S+)", compiled, re.MULTILINE))
     shown = ", ".join(
-        f"{name} {found[name]}" for name in found if name.startswith(("cupy", "dask"))
+        f"{name} {releases[name]}" for name in releases if name.startswith(("cupy", "dask"))
     )
-    print(f"Python {version}: [{extra}] resolves to {len(found)} packages, such as {shown}")
+    print(f"Python {version}: [{extra}] resolves to {len(releases)} packages, such as {shown}")
 
 
 def main() -> None:

@@ -34,10 +34,10 @@ def write_llms(app: Any, exception: Exception | None) -> None:
 
 def _in_order(env: Any, name: str) -> list[str]:
     """Return the pages below a page, in the order of the tables of contents."""
-    found = []
+    pages = []
     for child in env.toctree_includes.get(name, []):
-        found += [child, *_in_order(env, child)]
-    return found
+        pages += [child, *_in_order(env, child)]
+    return pages
 
 
 def _opening(page: nodes.document) -> str:

@@ -314,15 +314,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
     parser.add_argument("--folder", type=Path, help="where tests are put and left")
-    mine, rest = sys.argv[1:], []
-    if "--" in mine:
-        at = mine.index("--")
-        mine, rest = mine[:at], mine[at + 1 :]
-    asked = parser.parse_args(mine)
+    own_options, pytest_options = sys.argv[1:], []
+    if "--" in own_options:
+        at = own_options.index("--")
+        own_options, pytest_options = own_options[:at], own_options[at + 1 :]
+    asked = parser.parse_args(own_options)
     with tempfile.TemporaryDirectory() as name:
         folder = asked.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        good = [check(SUITES[suite], folder, rest) for suite in asked.suites or SUITES]
+        good = [check(SUITES[suite], folder, pytest_options) for suite in asked.suites or SUITES]
     sys.exit(not all(good))
 
 

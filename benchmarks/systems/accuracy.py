@@ -118,8 +118,8 @@ def errors(sizes: tuple[int, ...], gpu: bool) -> Iterator[Row]:
             x = samples(work, n)
             expected = exact(work, x)
             for by, library, make in contenders(gpu):
-                found = value(call(library, make(x)))
-                yield {"work": work, "by": by, "n": n, "error": error(found, expected, x.dtype)}
+                computed = value(call(library, make(x)))
+                yield {"work": work, "by": by, "n": n, "error": error(computed, expected, x.dtype)}
 
 
 def spread(n: int, chunkings: int, gpu: bool) -> Iterator[Row]:
@@ -135,9 +135,9 @@ def spread(n: int, chunkings: int, gpu: bool) -> Iterator[Row]:
     if gpu:
         calls[OURS_GPU] = lambda y: dc.sum(dc.to_gpu(y))
     for by, call in calls.items():
-        found = [value(call(da.from_array(x, chunks=c))) for c in chunks]
+        sums = [value(call(da.from_array(x, chunks=c))) for c in chunks]
         ulp = float(np.spacing(abs(expected)))
-        off = [float(Fraction(v) - Fraction(expected)) / ulp for v in found]
+        off = [float(Fraction(v) - Fraction(expected)) / ulp for v in sums]
         yield {"work": "chunkings", "by": by, "n": n, "chunks": chunks, "off": off}
 
 
@@ -145,8 +145,8 @@ def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += order.heading(path, machine)
         tried = [row for row in rows if row["work"] != "chunkings"]
         by = list(dict.fromkeys(row["by"] for row in tried))
@@ -236,12 +236,12 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="beside CuPy, on a GPU")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/numbers.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        rows = chain(errors(SIZES, given.gpu), spread(10**6, 60, given.gpu))
-        path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        collective.keep(order.facts(given.gpu), rows, path)
-    if given.write or given.results == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        rows = chain(errors(SIZES, options.gpu), spread(10**6, 60, options.gpu))
+        path = options.results / ("gpu.json" if options.gpu else "cpu.json")
+        collective.keep(order.facts(options.gpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)
 

@@ -435,10 +435,10 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="NumPy chunks, on two processes")
     parser.add_argument("--size", type=int, help="elements in all")
     parser.add_argument("--write", action="store_true", help="only write docs/collective.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        print(run(given.out, given.cpu, given.size or (CPU_SIZE if given.cpu else SIZE)))
-    if given.write or given.out == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        print(run(options.out, options.cpu, options.size or (CPU_SIZE if options.cpu else SIZE)))
+    if options.write or options.out == RESULTS:
         write()
 
 

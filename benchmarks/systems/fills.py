@@ -110,9 +110,9 @@ def main() -> None:
     parser.add_argument("--power", type=int, default=30, help="arrays have 2**POWER elements")
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
-    given = parser.parse_args()
-    rows = on_gpu(1 << given.power, given.samples)
-    collective.keep(facts(True), rows, given.results / "fills.json")
+    options = parser.parse_args()
+    rows = on_gpu(1 << options.power, options.samples)
+    collective.keep(facts(True), rows, options.results / "fills.json")
 
 
 if __name__ == "__main__":

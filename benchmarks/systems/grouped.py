@@ -93,10 +93,10 @@ def beside(work: str, calls: dict[str, Call], samples: int) -> Iterator[Row]:
     left: dict[str, Call] = {}
     for by, call in calls.items():
         try:
-            found = call()
-            found = found[0] if isinstance(found, tuple) else found
-            expected = found if expected is None else expected
-            np.testing.assert_allclose(found, expected, rtol=1e-4)
+            result = call()
+            result = result[0] if isinstance(result, tuple) else result
+            expected = result if expected is None else expected
+            np.testing.assert_allclose(result, expected, rtol=1e-4)
             left[by] = call
         except Exception as error:
             yield {"work": work, "by": by, "note": f"{type(error).__name__}: {error}"[:200]}
@@ -106,8 +106,8 @@ def beside(work: str, calls: dict[str, Call], samples: int) -> Iterator[Row]:
             begin = time.perf_counter()
             call()
             times[by].append(1e3 * (time.perf_counter() - begin))
-    for by, found in times.items():
-        yield {"work": work, "by": by, "ms": min(found)}
+    for by, milliseconds in times.items():
+        yield {"work": work, "by": by, "ms": min(milliseconds)}
 
 
 def main() -> None:
@@ -118,14 +118,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the works whose names have this in them")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/grouped.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         rows = (
-            on_host(given.samples, given.only) if given.cpu else grouped_gpu.on_gpu(given.samples)
+            on_host(options.samples, options.only)
+            if options.cpu
+            else grouped_gpu.on_gpu(options.samples)
         )
-        path = given.results / ("cpu.json" if given.cpu else "gpu.json")
-        collective.keep(facts(not given.cpu), rows, path)
-    if given.write or given.results == RESULTS:
+        path = options.results / ("cpu.json" if options.cpu else "gpu.json")
+        collective.keep(facts(not options.cpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(compared(RESULTS), PAGE)
 
 

@@ -398,8 +398,8 @@ def figures(folder: Path) -> str:
     """Return the figures of docs/node.md for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         times = {(r["work"], r["contender"], r["gpus"]): r.get("ms") for r in rows}
         most = machine["gpus"]
         versions = report.versions_of(machine)
@@ -442,11 +442,13 @@ def figures(folder: Path) -> str:
 def _floor(machine: dict[str, Any]) -> str:
     """Return a sentence on the time for a launch's bytes, at the GPU's rates measured alone."""
     for path in sorted(RESULTS.parent.glob("*.json")):
-        found = json.loads(path.read_text())
-        if found["machine"]["gpu"] and found["machine"]["gpu"]["name"] == machine["gpu"]["name"]:
+        results = json.loads(path.read_text())
+        gpu = results["machine"]["gpu"]
+        if gpu and gpu["name"] == machine["gpu"]["name"]:
+            rates = results["ceilings"]
             nbytes = ALONE * machine["size"] * 4
             read, copy = (
-                nbytes * times * found["ceilings"][what]["ms"] / found["ceilings"][what]["bytes"]
+                nbytes * times * rates[what]["ms"] / rates[what]["bytes"]
                 for what, times in (("read", 1), ("copy", 2))
             )
             return (
@@ -463,8 +465,8 @@ def _shown(ms: float | None) -> str:
 def write(told: str, page: Path) -> None:
     """Write figures into a page, between its marks."""
     text = page.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
+    before, marked = text.split(BEGIN)
+    after = marked.split(END)[1]
     page.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}")
 
 
@@ -479,10 +481,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--size", type=int, default=SIZE, help="elements of a chunk")
     parser.add_argument("--write", action="store_true", help="only write docs/node.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        print(run(given.out, given.size))
-    if given.write or given.out == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        print(run(options.out, options.size))
+    if options.write or options.out == RESULTS:
         write(figures(RESULTS), PAGE)
 
 

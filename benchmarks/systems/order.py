@@ -328,19 +328,19 @@ def by_cub(gpu: Gpu, work: str, name: str, x: Any, flags: Any) -> Row:
     size, pointer, number = ctypes.c_size_t(), ctypes.c_void_p, ctypes.c_longlong
     out = gpu.xp.empty(x.size if flags is not None else 1000, x.dtype)
     found = gpu.xp.zeros(1, "i8")
-    rest: list[Any] = [pointer(x.data.ptr)]
+    arguments: list[Any] = [pointer(x.data.ptr)]
     if flags is not None:
-        rest += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
-        rest += [number(x.size)]
+        arguments += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
+        arguments += [number(x.size)]
     else:
-        rest += [pointer(out.data.ptr), number(x.size), number(1000)]
+        arguments += [pointer(out.data.ptr), number(x.size), number(1000)]
     function = getattr(library, name)
-    if function(None, ctypes.byref(size), *rest):
+    if function(None, ctypes.byref(size), *arguments):
         return {"work": work, "by": CUB, "note": "CUB refused"}
     temp = gpu.xp.empty(max(1, size.value), "u1")
 
     def call() -> bool:
-        return not function(pointer(temp.data.ptr), ctypes.byref(size), *rest)
+        return not function(pointer(temp.data.ptr), ctypes.byref(size), *arguments)
 
     return gpu.row(work, CUB, call, bool)
 
@@ -475,12 +475,12 @@ def facts(gpu: bool) -> dict[str, Any]:
     from dask_coop.cli import info
 
     known = info.facts()
-    found = {
+    versions = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": known["versions"],
         "cores": os.cpu_count(),
     }
-    return found | ({"gpu": next(iter(known["gpus"]), None)} if gpu else {})
+    return versions | ({"gpu": next(iter(known["gpus"]), None)} if gpu else {})
 
 
 def heading(path: Path, machine: dict[str, Any]) -> list[str]:
@@ -493,8 +493,8 @@ def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += heading(path, machine)
         works = dict.fromkeys(row["work"] for row in rows)
         table = []
@@ -555,18 +555,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/order.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        if given.cpu:
-            rows, name = on_host(given.samples), "cpu"
+    options = parser.parse_args()
+    if not options.write:
+        if options.cpu:
+            rows, name = on_host(options.samples), "cpu"
         else:
             from cupy.cuda import runtime
 
             gpus = min(2, runtime.getDeviceCount())
-            alone = on_gpu(1 << given.power, given.samples)
-            rows, name = chain(alone, together(gpus, 32, given.samples)), "gpu"
-        collective.keep(facts(not given.cpu), rows, given.results / f"{name}.json")
-    if given.write or given.results == RESULTS:
+            alone = on_gpu(1 << options.power, options.samples)
+            rows, name = chain(alone, together(gpus, 32, options.samples)), "gpu"
+        collective.keep(facts(not options.cpu), rows, options.results / f"{name}.json")
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 
 

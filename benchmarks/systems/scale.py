@@ -133,16 +133,16 @@ def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> 
     def sample(work: str, call: Callable[[str], Any]) -> Row:
         before, _ = client.run_on_scheduler(read)
         start = time.perf_counter()
-        found = call(work)
+        result = call(work)
         seconds = time.perf_counter() - start
         after, held = client.run_on_scheduler(read)
         if work == "cumsum":
             # A graph of one chunk would bring the futures of all chunks to the scheduler.
-            last = found.dask[found.__dask_keys__()[-1]].result()[-1]
+            last = result.dask[result.__dask_keys__()[-1]].result()[-1]
         else:
-            last = np.asarray(found)
+            last = np.asarray(result)
         assert last.item() == SIZE * count
-        del found, last
+        del result, last
         while client.run_on_scheduler(tasks) > count:
             time.sleep(0.01)
         _, released = client.run_on_scheduler(read)
@@ -247,8 +247,8 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
     # Fit relative errors, so that measurements with few chunks weigh as much as those with many.
     table = np.array([[1, r["chunks"], r["workers"]] for r in used])
     seconds = np.array([net(r) for r in used])
-    found = np.linalg.lstsq(table / seconds[:, None], np.ones(len(used)), rcond=None)[0]
-    call, chunk, worker = (max(float(each), 0.0) for each in found)
+    coefficients = np.linalg.lstsq(table / seconds[:, None], np.ones(len(used)), rcond=None)[0]
+    call, chunk, worker = (max(float(each), 0.0) for each in coefficients)
     return call, chunk, worker
 
 
@@ -365,9 +365,9 @@ def _held(row: Row) -> float:
 
 def write() -> None:
     """Draw the plots, and write the figures into the page, between its marks."""
-    found = json.loads(RESULTS.read_text())
-    draw(found["rows"], PLOT)
-    node.write(told(found), PAGE)
+    results = json.loads(RESULTS.read_text())
+    draw(results["rows"], PLOT)
+    node.write(told(results), PAGE)
 
 
 def main() -> None:
@@ -379,14 +379,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="in which the workers live")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds till no call begins")
     parser.add_argument("--write", action="store_true", help="only write docs/production.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         from ..timers import find_timer, machine_facts
 
-        machine = {**machine_facts(find_timer(True)), "processes": given.processes}
-        rows = run(given.chunks, given.workers, given.processes, given.limit)
-        collective.keep(machine, rows, given.out)
-    if given.write or given.out == RESULTS:
+        machine = {**machine_facts(find_timer(True)), "processes": options.processes}
+        rows = run(options.chunks, options.workers, options.processes, options.limit)
+        collective.keep(machine, rows, options.out)
+    if options.write or options.out == RESULTS:
         write()
 
 

@@ -570,17 +570,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for large files; by default a temporary")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/transfer.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         from cupy.cuda import runtime
 
-        gpus = given.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
-        count = max(1, int(given.gib * 2**30) // CHUNK)
-        with tempfile.TemporaryDirectory(dir=given.out) as folder:
-            samples = 1 if given.quick else 3
+        gpus = options.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
+        count = max(1, int(options.gib * 2**30) // CHUNK)
+        with tempfile.TemporaryDirectory(dir=options.out) as folder:
+            samples = 1 if options.quick else 3
             setting = Setting(count * CHUNK // 4, CHUNK // 4, Path(folder), samples)
-            print(run(given.results, setting, gpus))
-    if given.write or given.results == RESULTS:
+            print(run(options.results, setting, gpus))
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 
 

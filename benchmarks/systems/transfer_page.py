@@ -124,8 +124,8 @@ def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         versions = report.versions_of(machine)
         parts += [
             f"### {machine['gpus']} x {(machine['gpu'] or {}).get('name')} ({path.stem})",
@@ -175,14 +175,14 @@ def measured(rows: list[Row]) -> str:
 
 def notes(rows: list[Row]) -> list[str]:
     """Return the reasons of failed parts, and the node's explanations of large arrays."""
-    found = []
+    lines = []
     for r in rows:
         name = f"{r['work']}, {r['contender']}, GPUs: {r['gpus']}"
         if "note" in r:
-            found.append(f"Failed: {name}: `{' '.join(r['note'].split())}`")
+            lines.append(f"Failed: {name}: `{' '.join(r['note'].split())}`")
         if r.get("explain"):
-            found.append(f"{name}:\n\n```text\n{r['explain']}\n```")
-    return found
+            lines.append(f"{name}:\n\n```text\n{r['explain']}\n```")
+    return lines
 
 
 def _shown(value: float | None, unit: str) -> str:

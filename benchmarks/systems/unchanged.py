@@ -79,8 +79,8 @@ def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += order.heading(path, machine)
         times = {(row["work"], row["by"]): row["s"] for row in rows}
         names = list(dict.fromkeys(row["by"] for row in rows))
@@ -111,8 +111,8 @@ def draw(folder: Path) -> Path:
         for axes, path in zip(
             figure.subplots(1, len(paths), squeeze=False).flat, paths, strict=True
         ):
-            found = json.loads(path.read_text())
-            rows, machine = found["rows"], found["machine"]
+            results = json.loads(path.read_text())
+            rows, machine = results["rows"], results["machine"]
             works = list(dict.fromkeys(row["work"] for row in rows))
             names = list(dict.fromkeys(row["by"] for row in rows))
             height = 0.8 / len(names)
@@ -146,13 +146,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="processes of each kind")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/install.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        names = [DASK, OURS, GPU] if given.gpu else [DASK, OURS]
-        rows = compare(names, given.gib, given.samples, given.rounds)
-        path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        collective.keep(order.facts(given.gpu), rows, path)
-    if given.write or given.results == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        names = [DASK, OURS, GPU] if options.gpu else [DASK, OURS]
+        rows = compare(names, options.gib, options.samples, options.rounds)
+        path = options.results / ("gpu.json" if options.gpu else "cpu.json")
+        collective.keep(order.facts(options.gpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)
 

@@ -142,13 +142,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/windows.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        host = given.cpu
-        rows = on_host(given.samples) if host else on_gpu(1 << given.power, given.samples)
-        path = given.results / ("cpu.json" if host else "gpu.json")
+    options = parser.parse_args()
+    if not options.write:
+        host = options.cpu
+        rows = on_host(options.samples) if host else on_gpu(1 << options.power, options.samples)
+        path = options.results / ("cpu.json" if host else "gpu.json")
         collective.keep(order.facts(not host), rows, path)
-    if given.write or given.results == RESULTS:
+    if options.write or options.results == RESULTS:
         node.write(order.compared(RESULTS), PAGE)
 
 

@@ -422,9 +422,9 @@ def _sum(
     """Sum weights in a round: the first, or the one that repeats it only if need be."""
     source = _summing(lookup, weights, strategy)
     threads = programs.weighing_threads(lookup.finder)
-    given = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
+    arguments = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
     if strategy == "global":
-        yield _Launch(source, case.blocks(), threads, given)
+        yield _Launch(source, case.blocks(), threads, arguments)
         return
     if strategy == "shared":
         splits, window, words = 1, case.n, 3
@@ -436,7 +436,7 @@ def _sum(
     cluster = splits if case.gpu.hopper else 1
     blocks = case.blocks(splits) * splits
     numbers = np.int32(window), np.int32(splits)
-    yield _Launch(source, blocks, threads, (*given, *numbers), nbytes, cluster)
+    yield _Launch(source, blocks, threads, (*arguments, *numbers), nbytes, cluster)
 
 
 # Several chunks in one launch.

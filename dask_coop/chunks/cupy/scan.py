@@ -79,9 +79,9 @@ def scan_lines(
         scan, heads = programs.segmented(scan, programs_list.layout(op)), segments.data.ptr
         if base is not None:
             # No line has restarted yet.
-            given = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
-            base = cupy.zeros((len(given), scan.state_bytes), "u1")
-            base[:, :plain] = given
+            base_states = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
+            base = cupy.zeros((len(base_states), scan.state_bytes), "u1")
+            base[:, :plain] = base_states
     start = base.data.ptr if base is not None else 0
     lines = _Lines(scan, x.data.ptr, y.data.ptr, start, shape, heads)
     strategy = op.strategy
@@ -126,10 +126,10 @@ class _Lines:
         self.scan, self.x, self.y, self.base, self.heads = scan, x, y, base, heads
         self.outer, self.n, self.inner = shape
 
-    def launch(self, source: str, blocks: int, threads: int, *rest: Any, **options: Any) -> None:
+    def launch(self, source: str, blocks: int, threads: int, *values: Any, **options: Any) -> None:
         """Launch a program on these addresses."""
         heads = (self.heads,) if self.scan.flagged else ()
-        launch(source, blocks, threads, self.x, self.y, self.base, *heads, *rest, **options)
+        launch(source, blocks, threads, self.x, self.y, self.base, *heads, *values, **options)
 
     def states(self, tiles: int) -> Array:
         """Return memory for the states of so many tiles of every line."""

@@ -104,9 +104,9 @@ def scan(
             mean = loops.mean_lines if inner <= FEW else loops.mean_columns
             means = op.monoid.means(tuple(states))
             seen = states[1] if adjust else (states[1] > 0).astype("f8")
-            found = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
-            mean(*arguments, _weights(alpha, adjust, ignore), found)
-            _leave(op.monoid, found, states)
+            averages = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
+            mean(*arguments, _weights(alpha, adjust, ignore), averages)
+            _leave(op.monoid, averages, states)
 
 
 def _held(limit: int | None, states: list[Array]) -> tuple[int, tuple[Array, ...]]:
@@ -176,10 +176,10 @@ def _scan(op: Operation, x: Array, out: Array, heads: Array | None, last: list[A
         if heads is not None:
             flags = np.broadcast_to(heads[:, block], elements.shape)
         step = _fill if isinstance(op.monoid, Fill) else _mean
-        found = step(op, elements, flags, [field[:, 0] for field in last])
+        results = step(op, elements, flags, [field[:, 0] for field in last])
         with np.errstate(over="ignore"):
-            out[:, block] = found[0]
-        for field, value in zip(last, found[1], strict=True):
+            out[:, block] = results[0]
+        for field, value in zip(last, results[1], strict=True):
             field[:, 0] = value
 
 
@@ -214,5 +214,5 @@ def _mean(
     if flags is not None:
         combine = segmented(monoid).combine
         states, base = (*states, np.array(flags)), (*base, np.zeros(base[0].shape, "?"))
-    found = accumulate(combine, states, 1, base)[: len(before)]
-    return monoid.means(found), [field[:, -1] for field in found]
+    combined = accumulate(combine, states, 1, base)[: len(before)]
+    return monoid.means(combined), [field[:, -1] for field in combined]

@@ -185,9 +185,9 @@ def _run(
     )
 
 
-def _some(found: Any) -> bool | None:
+def _some(condition: Any) -> bool | None:
     """Return True or None, the values for which the loop is compiled."""
-    return True if found else None
+    return True if condition else None
 
 
 def _memory_order(x: Array) -> list[int]:

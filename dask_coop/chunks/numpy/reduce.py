@@ -59,8 +59,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     where = None if where is None else np.ma.filled(where, False)
     if isinstance(op.monoid, Counted):
         fields = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
-        valid = True if where is None else np.broadcast_to(where, x.shape)
-        return (*fields, _count(x, axes, valid))
+        counted = True if where is None else np.broadcast_to(where, x.shape)
+        return (*fields, _count(x, axes, counted))
     if isinstance(op.monoid, Distinct):
         return unique.distinct(op, op.monoid, x)
     x = np.asarray(x).astype(op.element, copy=False)
