@@ -1,21 +1,21 @@
-"""The benchmark: this library beside the others, on the same arrays, in one run and one process.
+"""Benchmarks: this library beside others, on the same arrays, in one run and one process.
 
 ::
 
-    cases.py        what is measured, the data, and when a result is right
+    cases.py        the cases, their data, and the check of results
     reduce.py  scan.py  histogram.py  transpose.py  matmul.py
                     one module a primitive: its cases, the contenders by name, the reference
     chunks.py  arrays.py  threads.py
                     the same without a GPU: one chunk on one thread; whole calls on Dask arrays, all
-                    that is public beside dask.array; and a large one by more and more threads
+                    public functions beside dask.array; and a large array by more and more threads
     contenders.py   the libraries; cub.cu, compiled by nvcc
-    timers.py       how a call is timed, on a GPU or on the host
+    timers.py       timing of a call, on a GPU or on the host
     measure.py      one case: call, check, time
     report.py       results/*.json -> tables and plots, docs/performance.md
-    systems/        clusters, `Node` and copies from the host, by themselves
+    systems/        clusters, `Node`, and copies from the host, each by itself
 
-``python -m dask_coop bench`` runs it from anywhere, ``python -m benchmarks.report`` in a checkout
-writes the page anew. No time is written down of a call whose result was not found right.
+``python -m dask_coop bench`` runs it from anywhere; ``python -m benchmarks.report`` in a checkout
+writes the page anew. A time is recorded only if the call's result is right.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ def run(
     Parameters
     ----------
     only : tuple of str
-        Names of `PRIMITIVES`; without it those about the GPU, or where there is none the others. A
+        Names of `PRIMITIVES`. By default those for the GPU, or the others where there is none; a
         quick run without a GPU has all.
     sizes : tuple of int
-        Elements of the one-dimensional arrays, ascending; those of the machine without it.
+        Elements of the one-dimensional arrays, ascending; by default those for the machine.
     quick : bool
-        Tiny sizes, to see that everything works.
+        Use tiny sizes, to check that everything works.
     cpu : bool
-        Leave the GPU alone.
+        Do not use the GPU.
     whole : int, optional
-        Elements of the array that more and more threads work on; without it as suits the machine.
+        Elements of the array that more and more threads work on; by default as suits the machine.
     name : str, optional
-        Of the results; that of the GPU without it, or the number of processors.
+        Name of the results; by default the GPU's, or the number of processors.
     out : pathlib.Path, optional
-        A folder. Without it ``benchmarks/results`` of a checkout, but for `quick`, else
+        A folder. By default ``benchmarks/results`` of a checkout, except for `quick`; otherwise
         ``bench-results``.
 
     Returns
     -------
     list of pathlib.Path
-        What was written.
+        The files that it has written.
 
     Notes
     -----
-    What a run that is interrupted has measured goes to ``bench-results``.
+    An interrupted run writes its measurements to ``bench-results``.
     """
     from . import report
 
@@ -130,6 +130,6 @@ def _slug(machine: dict[str, Any]) -> str:
 
 
 def _json(head: dict[str, Any], rows: list[Row]) -> str:
-    """Return it as JSON with a line for each row."""
+    """Return the results as JSON, with a line for each row."""
     lines = ",\n".join(json.dumps(row) for row in rows)
     return json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n{lines}\n]\n}}\n'

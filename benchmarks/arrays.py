@@ -1,8 +1,8 @@
 """Whole calls on Dask arrays of NumPy chunks, beside those of dask.array with the same chunks.
 
-Times are from the call to the chunks of the result in memory, and hold the graph and Dask's own
-work; the scheduler is that of threads, as many as there are processors, but for the scans on a
-cluster of two processes.
+A time runs from the call until the chunks of the result are in memory, and includes the graph and
+Dask's own work. The scheduler uses as many threads as there are processors, except for the scans on
+a cluster of two processes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import dask_coop
 from .cases import Array, Case, Maker, Scale, apart
 from .contenders import finish
 
-#: How many chunks the scans on a cluster have.
+#: The number of chunks of the scans on a cluster.
 ON_A_CLUSTER = (32, 128)
 
-#: How many elements such a chunk has at least; of fewer, a call times nothing but its messages.
+#: The fewest elements of such a chunk; with fewer, a call times only its messages.
 _LEAST_CLUSTERED = 512
 
 #: Samples lie between 0 and 1.
@@ -32,7 +32,7 @@ EDGES = np.linspace(0, 1, 101) ** 2
 
 
 def described(x: Array) -> tuple[Any, ...]:
-    """Return the eight statistics of `dask_coop.describe` by NumPy's calls."""
+    """Return the eight statistics of `dask_coop.describe`, by NumPy's calls."""
     nans = np.isnan(x).sum()
     extrema = np.min(x), np.max(x)
     return x.size - nans, nans, *extrema, np.sum(x), np.mean(x), np.var(x), np.std(x)
@@ -46,14 +46,14 @@ class Call:
     ----------
     name : str
     given : dict
-        The arguments behind the array, or behind two.
+        The arguments after the array, or after two.
     arrays : int
-        How many arrays it takes; "weights" is the name of the second one where `weighted`.
+        The number of arrays; the second one is passed as "weights" if `weighted`.
     weighted : bool
     exact : bool
-        Whether results are no floats.
+        Whether results are not floats.
     several : bool
-        Whether the result is all of a tuple; else it is the first of one.
+        Whether the result is a whole tuple; otherwise it is the first element of one.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Call:
     several: bool = False
 
     def with_bins(self, bins: int) -> Call:
-        """Return the same call with so many bins, if any."""
+        """Return the same call with this number of bins, if it is not zero."""
         return replace(self, given={**self.given, "bins": bins}) if bins else self
 
     def bind(self, library: Any) -> Callable[..., Any]:
@@ -79,13 +79,13 @@ class Call:
         return call
 
     def in_numpy(self) -> Callable[..., Any]:
-        """Return what NumPy has in the place of it."""
+        """Return NumPy's function in place of this one."""
         if self.name in _IN_NUMPY:
             return partial(_IN_NUMPY[self.name], **self.given)
         return self.bind(np)
 
     def reference(self, *inputs: Array) -> tuple[Any, ...]:
-        """Return NumPy's results; but for places and counts, floats are widened."""
+        """Return NumPy's results; floats are widened, except for indices and counts."""
         as_it_is = self.exact or self.name.startswith("histogram")
         wide = [x if as_it_is or x.dtype.kind != "f" else x.astype("f8") for x in inputs]
         found = self.in_numpy()(*wide)
@@ -94,10 +94,10 @@ class Call:
     def distance(
         self, case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...]
     ) -> float:
-        """Return how far the worst result is off."""
+        """Return the error of the worst result."""
         if self.exact:
             return 0.0 if np.array_equal(got[0], want[0]) else math.inf
-        # Products of numbers below one are soon too small for float32, third moments next to zero.
+        # Products of numbers below one soon get too small for float32, and third moments near zero.
         near_zero = "prod" in self.name or self.name == "moment"
         pairs = zip(got, want, strict=True)
         return max(apart(case, strict, a + near_zero, b + near_zero) for a, b in pairs)
@@ -112,7 +112,7 @@ def _moment(x: Array, order: int) -> Any:
     return ((x - x.mean()) ** order).mean()
 
 
-#: What NumPy has under another name, or not at all.
+#: The functions with another name in NumPy, or missing there.
 _IN_NUMPY: dict[str, Callable[..., Any]] = {
     "describe": described,
     "moment": _moment,
@@ -172,7 +172,7 @@ CALLS = FLAT | SQUARE | PAIRS | ROWS | INTEGERS | PRODUCTS | CLUSTER
 
 
 def cases(scale: Scale) -> Iterator[Case]:
-    """Yield the cases, none where the scale has no chunks."""
+    """Yield the cases; none where the scale has no chunks."""
     if not scale.chunks:
         return
     n, side = scale.sizes[-1], scale.side
@@ -196,7 +196,7 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 
 def contender(find: Callable[[Any], Any], **more: Any) -> Maker:
-    """Return what makes the computed call of the library that `find` finds among the contenders."""
+    """Return a maker of the computed call of the library that `find` finds among the contenders."""
 
     def make(contenders: Any, case: Case) -> Callable[..., Any]:
         call = CALLS[case.work]
@@ -207,13 +207,13 @@ def contender(find: Callable[[Any], Any], **more: Any) -> Maker:
 
 
 class InThreads:
-    """A lazy call whose result is made by threads, and stays in its chunks.
+    """A lazy call that threads compute, and whose result stays in its chunks.
 
     Parameters
     ----------
     lazy : callable
     workers : int, optional
-        How many threads; as many as there are processors without it.
+        Number of threads; by default that of processors.
     """
 
     def __init__(self, lazy: Callable[..., Any], workers: int | None = None) -> None:
@@ -221,11 +221,12 @@ class InThreads:
         self._options = {"scheduler": "threads"} | ({"num_workers": workers} if workers else {})
 
     def __call__(self, *arrays: Any) -> Chunks:
-        """Return the result when all of it is in memory."""
+        """Return the result once all of it is in memory."""
         from dask import persist
 
-        found = self._lazy(*arrays)
-        return Chunks(persist(*(found if isinstance(found, tuple) else (found,)), **self._options))
+        result = self._lazy(*arrays)
+        results = result if isinstance(result, tuple) else (result,)
+        return Chunks(persist(*results, **self._options))
 
 
 class Chunks:
@@ -235,14 +236,14 @@ class Chunks:
         self._results = results
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return them as arrays of NumPy."""
+        """Return the results as NumPy arrays."""
         from dask import compute
 
         found: tuple[Array, ...] = compute(*self._results, scheduler="synchronous")
         return found
 
     def blocks(self) -> list[list[Array]]:
-        """Return the chunks of each."""
+        """Return the chunks of each result."""
         from dask import compute
 
         parts = [list(x.to_delayed().ravel()) for x in self._results]
@@ -257,7 +258,7 @@ class OnCluster:
         self._client, self._lazy = client, lazy
 
     def __call__(self, x: Any) -> Persisted:
-        """Return the result when all of it is in memory."""
+        """Return the result once all of it is in memory."""
         return Persisted(self._client, finish(self._client, self._lazy(x)))
 
 
@@ -268,7 +269,7 @@ class Persisted:
         self._client, self._x = client, x
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return it, on the host."""
+        """Return the result, on the host."""
         return (self._client.compute(self._x).result(),)
 
 
@@ -286,12 +287,12 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def reference(case: Case, xp: Any, *inputs: Array) -> tuple[Any, ...]:
-    """Return NumPy's result; but for places and counts, floats are widened."""
+    """Return NumPy's result; floats are widened, except for indices and counts."""
     return CALLS[case.work].reference(*inputs)
 
 
 def distance(
     case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...], *inputs: Array
 ) -> float:
-    """Return how far a result is off."""
+    """Return the error of a result."""
     return CALLS[case.work].distance(case, strict, got, want)

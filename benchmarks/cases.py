@@ -1,4 +1,4 @@
-"""What is measured, on what data, and when two results count as the same."""
+"""The cases, their data, and the check that two results agree."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Array = Any
 DTYPES = ("float32", "float64", "int32", "int64")
 DATA = ("uniform", "normal", "constant", "sorted")
 
-#: Besides, without a GPU: a tenth NaN, and nothing that is true.
+#: Data for cases without a GPU: a tenth NaN, and all false.
 HOST_DATA = ("holes", "zeros")
 
-#: Up to so many elements the reference is NumPy's on the host, above them CuPy's in float64.
+#: Up to this number of elements NumPy makes the reference on the host; above it CuPy in float64.
 HOST_ELEMENTS = 1 << 22
 
-#: How far a float result may be from the reference, relative to the size of what was summed: for
-#: peers, which sum float32 in float32, and for this library.
+#: The tolerance of float results, relative to the sum of magnitudes: for peers, which sum float32
+#: in float32, and for this library.
 TOLERANCE = {"float32": (1e-4, 1e-6), "float64": (1e-9, 1e-11)}
 
 _INTEGERS = 1 << 20
 
-#: Elements on the host that are compared at a time, so that they stay in the cache.
+#: Elements on the host that are compared at a time, few enough to stay in the cache.
 _PIECE = 1 << 17
 
 
@@ -39,22 +39,22 @@ class Case:
     primitive, work : str
         The module of the case, and the row of its ``CONTENDERS``.
     dtype, data : str
-        Of the inputs; `data` is one of `DATA` or `HOST_DATA`.
+        The dtype and data of the inputs; `data` is one of `DATA` or `HOST_DATA`.
     shape : tuple of int
-        Of one input.
+        The shape of one input.
     axis : int, optional
         None for all elements in C order.
     bins : int
-        Of a histogram, else 0.
+        The bins of a histogram, else 0.
     arrays : int
         The inputs of one call, each of that shape.
     written : int
-        The bytes that a call must write, where that is more than a few.
+        The bytes that a call must write, if more than a few.
     slots : int
-        Instruction slots that a call needs at least, one a lane, where those and not bytes are the
-        limit; an instruction that runs at half rate takes two.
+        The least number of instruction slots of a call, one a lane, where these and not bytes are
+        the limit; an instruction that runs at half rate counts twice.
     chunks : int
-        Of the Dask arrays that its inputs become; 0 where they stay as they are.
+        The chunks of the Dask arrays of inputs; 0 for inputs that stay as they are.
     clustered : bool
         Whether these chunks are in the memory of a cluster before a call.
     """
@@ -84,12 +84,12 @@ class Case:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What its inputs are filled by: cases that have the same have equal ones."""
+        """The key of the inputs' values: cases with the same key have equal inputs."""
         return self.dtype, self.shape, self.data, self.arrays
 
     @property
     def lines(self) -> tuple[int, int, int]:
-        """The shape as (outer, n, inner), of which lines of n are reduced or scanned."""
+        """The shape as (outer, n, inner), in which lines of n are reduced or scanned."""
         if self.axis is None:
             return 1, self.size, 1
         before, after = self.shape[: self.axis], self.shape[self.axis + 1 :]
@@ -103,7 +103,7 @@ class Case:
         return (-4, 4) if self.data == "normal" else (0, 1)
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return a readable name of the case."""
         shape = " x ".join(map(str, self.shape))
         if len(self.shape) == 1 and self.size & (self.size - 1) == 0:
             shape = f"2^{self.size.bit_length() - 1}"
@@ -114,7 +114,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the cases are.
+    """The sizes of the cases.
 
     Attributes
     ----------
@@ -123,9 +123,9 @@ class Scale:
     side, product : int
         Rows of the square arrays, and of the matrices that are multiplied.
     bins : tuple of int
-        Of the histograms of the largest size.
+        The bins of the histograms of the largest size.
     chunks : tuple of int
-        Of Dask arrays whose calls are measured as a whole, beside those of dask.array.
+        The chunks of the Dask arrays in whole calls, beside those of dask.array.
     whole : int
         Elements of the arrays that more and more threads work on.
     """
@@ -138,7 +138,7 @@ class Scale:
     whole: int = 0
 
     def of_sizes(self, sizes: tuple[int, ...]) -> Scale:
-        """Return this scale with other sizes, and nothing larger than the largest of them."""
+        """Return this scale with other sizes, and no case larger than the largest of them."""
         root = math.isqrt(sizes[-1])
         bins = tuple(n for n in self.bins if n <= sizes[-1])
         side, product = min(self.side, root), min(self.product, root)
@@ -151,15 +151,15 @@ _HOST_BINS = (16, 256, 4096, 65536, 1 << 20)
 HOST = Scale(tuple(1 << n for n in range(16, 25, 2)), 4096, 256, _HOST_BINS, (16, 256), 1 << 26)
 QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536), (4,), 1 << 14)
 
-#: Of the arrays that 16 threads and more work on.
+#: Elements of the arrays for 16 threads and more.
 LARGE = 1 << 30
 
-#: Makes the function to be timed; an ImportError or AttributeError says that there is none.
+#: Makes the function to time; raises ImportError or AttributeError if there is none.
 Maker = Callable[[Any, Case], Callable[..., Any]]
 
 
 class Primitive(Protocol):
-    """What the module of a primitive offers."""
+    """The interface of a primitive's module."""
 
     #: By work, then by the name of the library.
     CONTENDERS: dict[str, dict[str, Maker]]
@@ -168,10 +168,10 @@ class Primitive(Protocol):
         """Yield the cases, those with the same inputs next to each other."""
 
     def reference(self, case: Case, xp: Any, *inputs: Array) -> Any:
-        """Return what the results are held to, in float64 or exact."""
+        """Return the reference of the results, in float64 or exact."""
 
     def distance(self, case: Case, strict: bool, got: Any, want: Any, *inputs: Array) -> float:
-        """Return how far `got` is off in tolerances, in those of this library if `strict`."""
+        """Return the error of `got` in tolerances, in those of this library if `strict`."""
 
 
 def fill(xp: Any, case: Case, seed: int) -> Array:
@@ -198,21 +198,21 @@ def apart(case: Case, strict: bool, got: Any, want: Any) -> float:
     """Return the greatest difference of `got` from `want`, in tolerances: right is at most 1.
 
     Integers have no tolerance, and are wrapped to the dtype of `got`. Floats may differ by the
-    rounding of a peer's sums, which grows with what was added on the way: for data of both signs
-    that is about the root of its number.
+    rounding of a peer's sums, which grows with the partial sums: for data of both signs about with
+    the root of the number of elements.
     """
     if got.shape != want.shape:
         return math.inf
     if isinstance(got, np.ndarray) and got.size > _PIECE:
         a, b = got.reshape(-1), want.reshape(-1)
         pieces = (slice(at, at + _PIECE) for at in range(0, got.size, _PIECE))
-        # NumPy's, for of Python's NaN may be lost.
+        # NumPy's max: Python's may lose NaN.
         return float(np.max([apart(case, strict, a[piece], b[piece]) for piece in pieces]))
     if got.dtype.kind in "iu" and want.dtype.kind in "iu":
         return 0.0 if bool((got == want.astype(got.dtype)).all()) else math.inf
     bound = abs(want).astype("f8", copy=False)
     bound += math.sqrt(case.size) if case.data == "normal" else 0.0
     bound *= TOLERANCE.get(case.dtype, TOLERANCE["float64"])[strict]
-    # A variance of 0 may come out as the square of a rounding of the mean.
+    # A variance of 0 may come out as the square of the mean's rounding error.
     bound += np.finfo("f8").eps ** 2
     return float((abs(got - want) / bound).max())

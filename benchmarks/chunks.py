@@ -1,7 +1,7 @@
-"""One NumPy chunk on one thread, beside NumPy and the libraries that people take when it is slow.
+"""One NumPy chunk on one thread, beside NumPy and the libraries that people use when it is slow.
 
-What is timed of this library is a call on an array of one chunk, but for the building of its graph
-and the scheduler: its tasks, called one after the other. Dask's calls are whole.
+For this library, the timed call works on an array of one chunk, without the building of its graph
+and the scheduler: its tasks are called one after the other. Dask's calls are timed whole.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .arrays import Call, described
 from .cases import TOLERANCE, Array, Case, Maker, Scale
 from .histogram import STRAYS
 
-#: Edges of 1,000 bins that are not of equal width.
+#: Edges of 1,000 bins of unequal width.
 EDGES = np.linspace(0, 1, 1001) ** 2
 
-#: Bottleneck adds float32 up one after the other, in float32, and so do scans of NumPy: so far they
-#: may be off, relative to the size of what was summed.
+#: Bottleneck, and NumPy's scans, add float32 one by one in float32: this is their tolerance,
+#: relative to the sum of magnitudes.
 NAIVE = 0.03
 
 _UNIT = {"range": (0.0, 1.0)}
@@ -43,16 +43,16 @@ class Work:
     Attributes
     ----------
     call : Call
-        In this library, and in NumPy and Dask unless `numpy` is another.
+        The call in this library, and in NumPy and Dask unless `numpy` replaces it.
     peers : dict of str to Maker
-        The others.
+        The other libraries.
     numpy : callable, optional
-        What NumPy has in the place of it.
+        NumPy's replacement for the call.
     axis : int, optional
         None for arrays of one dimension.
     dtypes, data : tuple of str
     bins : tuple of int
-        Of each there is a case.
+        Numbers of bins, each of which is a case.
     """
 
     call: Call
@@ -65,7 +65,7 @@ class Work:
 
 
 class Tasks:
-    """The tasks of a lazy call on arrays of one chunk, to be called with these chunks.
+    """The tasks of a lazy call on arrays of one chunk, callable with these chunks.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Tasks:
 
 
 def _others(name: str) -> dict[str, Maker]:
-    """Return what makes the reduction of that name of bottleneck and of numbagg."""
+    """Return makers of bottleneck's and numbagg's reductions of that name."""
     more = {"ddof": 0} if name in ("nanvar", "nanstd") else {}
     return {
         "bottleneck": lambda p, c: partial(getattr(p.bottleneck, name), axis=c.axis),
@@ -109,7 +109,7 @@ def _others(name: str) -> dict[str, Maker]:
 
 
 def _boost(contenders: Any, case: Case) -> Callable[..., Any]:
-    """Return boost-histogram's function that is called as NumPy's."""
+    """Return boost-histogram's function with NumPy's interface."""
     name = "histogram2d" if case.work == "histogram2d" else "histogram"
     call = _call(case)
     function = partial(getattr(contenders.boost_histogram.numpy, name), **call.given)
@@ -119,7 +119,7 @@ def _boost(contenders: Any, case: Case) -> Callable[..., Any]:
 
 
 def _fast(contenders: Any, case: Case) -> Callable[..., Any]:
-    """Return fast-histogram's function of bins of equal width."""
+    """Return fast-histogram's function for bins of equal width."""
     name = "histogram2d" if case.work == "histogram2d" else "histogram1d"
     call = _call(case)
     function = partial(getattr(contenders.fast_histogram, name), **call.given)
@@ -177,7 +177,7 @@ def _cases_of(name: str, scale: Scale) -> Iterator[Case]:
     shape = (scale.sizes[-1],) if work.axis is None else (scale.side,) * 2
     for dtype, data, bins in product(work.dtypes, work.data, work.bins):
         if (dtype, data) == ("float64", "holes"):
-            continue  # what a tenth NaN costs is the same
+            continue  # a tenth NaN costs the same
         case = Case("chunks", name, dtype, shape, data, work.axis, bins, work.call.arrays)
         yield replace(case, written=case.nbytes) if "cum" in name else case
 
@@ -207,7 +207,7 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def reference(case: Case, xp: Any, *inputs: Array) -> tuple[Any, ...]:
-    """Return NumPy's results; but for places and counts, floats are widened."""
+    """Return NumPy's results; floats are widened, except for indices and counts."""
     work, call = WORKS[case.work], _call(case)
     if call.exact:
         return (call.bind(np)(*inputs),)
@@ -219,7 +219,7 @@ def reference(case: Case, xp: Any, *inputs: Array) -> tuple[Any, ...]:
 def distance(
     case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...], *inputs: Array
 ) -> float:
-    """Return how far the worst result is off; peers have their own rules for samples on an edge."""
+    """Return the error of the worst result; peers have their own rules for samples on an edge."""
     call = WORKS[case.work].call
     if case.dtype == "float32" and call.name.startswith(("nan", "cumsum")) and not strict:
         return call.distance(case, strict, got, want) * TOLERANCE["float32"][0] / NAIVE

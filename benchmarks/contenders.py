@@ -1,7 +1,7 @@
-"""The libraries that are timed, also this one: looked up when a case asks, or said to be missing.
+"""The timed libraries, this one included, each imported when a case first needs it.
 
-CUB has no Python, so benchmarks/cub.cu is compiled by nvcc, once for each dtype and all at a time,
-into shared libraries that live as long as the process.
+CUB has no Python interface, so nvcc compiles benchmarks/cub.cu, once for each dtype and all at a
+time, to shared libraries that live as long as the process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ELEMENTS = {"float32": "float", "float64": "double", "int32": "int", "int64": "l
 
 
 class Missing(ImportError):
-    """A library is not there; the message says which."""
+    """A library is not installed; the message names it."""
 
 
 class Contenders:
-    """The libraries, as attributes; that of one which is not installed raises ImportError.
+    """The libraries, as attributes, which raise ImportError if a library is not installed.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Contenders:
 
     @cached_property
     def torch(self) -> Any:
-        """PyTorch, where it can use the GPU."""
+        """PyTorch, if it can use the GPU."""
         try:
             import torch
         except ModuleNotFoundError:
@@ -69,7 +69,7 @@ class Contenders:
 
     @cached_property
     def numbagg(self) -> Any:
-        """Numbagg: the same, compiled by Numba; on one thread."""
+        """Numbagg: the same functions compiled by Numba, on one thread."""
         found = _imported("numbagg")
         import numba
 
@@ -88,7 +88,7 @@ class Contenders:
 
     @property
     def processors(self) -> int:
-        """How many processors this process may use."""
+        """The number of processors that this process may use."""
         from dask.system import CPU_COUNT
 
         return int(CPU_COUNT)
@@ -106,20 +106,20 @@ class Contenders:
         return Cub()
 
     def ours(self, primitive: str) -> Any:
-        """Return this library's functions on chunks, those of the GPU for one `primitive`."""
+        """Return this library's functions on chunks, on a GPU those for one `primitive`."""
         name = f"cupy.{primitive}" if self.gpu else "numpy.backend"
         return import_module(f"dask_coop.chunks.{name}")
 
     @cached_property
     def cluster(self) -> Any:
-        """A client of two processes on this machine, which end with this one."""
+        """A client of two worker processes on this machine, which end with this one."""
         from distributed import Client, LocalCluster
 
         cluster = LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=40)
         return Client(cluster, set_as_default=False)
 
     def adopt(self, name: str, x: Any, chunks: int = 0, clustered: bool = False) -> Any:
-        """Return the array `x` as the library `name` takes it, without a copy if not clustered."""
+        """Return the array `x` for the library `name`, without a copy unless `clustered`."""
         if clustered:
             return finish(self.cluster, blocks(self.da, x, chunks))
         if chunks:
@@ -130,9 +130,9 @@ class Contenders:
 
 
 class Cub:
-    """CUB's functions on CuPy arrays; outputs and temporary storage are made when asked for one.
+    """CUB's functions on CuPy arrays; outputs and temporary storage are allocated on request.
 
-    nvcc begins when this is made, and the first that needs a library waits for it.
+    The constructor starts nvcc, and the first call of a library waits for it.
     """
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Cub:
 
 
 def blocks(da: Any, x: Any, chunks: int) -> Any:
-    """Return an array as a Dask array in so many chunks, about evenly along its long axes."""
+    """Return an array as a Dask array of so many chunks, about evenly along its long axes."""
     split = [n >= chunks for n in x.shape]
     along = round(chunks ** (1 / sum(split)))
     sizes = tuple(math.ceil(n / along) if cut else n for n, cut in zip(x.shape, split, strict=True))
@@ -199,7 +199,7 @@ def blocks(da: Any, x: Any, chunks: int) -> Any:
 
 
 def finish(client: Any, x: Any) -> Any:
-    """Return a Dask array when all of it is in the memory of a cluster."""
+    """Return a Dask array once all of it is in the memory of a cluster."""
     from distributed import wait
 
     x = client.persist(x)
@@ -209,7 +209,7 @@ def finish(client: Any, x: Any) -> Any:
 
 
 def _imported(name: str) -> Any:
-    """Return the module of that name; the message says of a missing one how to get it."""
+    """Return the module of that name; raise an error that says how to install a missing one."""
     try:
         return import_module(name)
     except ModuleNotFoundError:
@@ -218,11 +218,11 @@ def _imported(name: str) -> Any:
 
 
 def find_nvcc() -> str | None:
-    """Return the path of nvcc, None where there is none."""
+    """Return the path of nvcc, or None."""
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
 def build_command(nvcc: str, element: str, target: Path, arch: str = "native") -> list[str]:
-    """Return the command that makes the shared library `target` for the C++ type `element`."""
+    """Return the command that builds the shared library `target` for the C++ type `element`."""
     options = ["-O3", "-std=c++17", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC"]
     return [nvcc, *options, f"-DELEMENT={element}", "-o", str(target), str(SOURCE)]

@@ -16,11 +16,11 @@ from dask_coop.algebra.operation import bind
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 
-#: The share of the samples that a peer with its own rule for edges may put into another bin.
+#: The fraction of the samples that a peer with its own rule for edges may put into another bin.
 STRAYS = 1e-2
 
-#: CUB 3.0 finds a block's table by a 32-bit product, and with four times as many bins on 132
-#: multiprocessors it breaks the GPU's context.
+#: CUB 3.0 indexes a block's table by a 32-bit product. With four times as many bins, on 132
+#: multiprocessors, it breaks the GPU's context.
 CUB_BINS = 1 << 20
 
 #: Samples that the reference looks up at a time.
@@ -50,12 +50,12 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 
 def bins_of(case: Case) -> Bins:
-    """Return NumPy's bins."""
+    """Return NumPy's bins of the case."""
     return find_bins(case.bins, case.limits, np.dtype(case.dtype))
 
 
 def ours(contenders: Any, case: Case) -> Callable[..., Any]:
-    """Return the histogram of a chunk, its table included."""
+    """Return the histogram of a chunk, with the allocation of its table."""
     bins = bins_of(case)
     weight = np.dtype(case.dtype if case.arrays > 1 else "i8")
     op = bind(monoids.COUNTS, weight, weight, "histogram")
@@ -74,7 +74,7 @@ def ours(contenders: Any, case: Case) -> Callable[..., Any]:
 
 
 def like_numpy(library: str) -> Maker:
-    """Return what makes the histogram of NumPy, or of CuPy."""
+    """Return a maker of the histogram of NumPy, or of CuPy."""
 
     def make(contenders: Any, case: Case) -> Callable[..., Any]:
         function = getattr(contenders, library).histogram
@@ -118,7 +118,7 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def reference(case: Case, xp: Any, x: Array, weights: Array | None = None) -> tuple[Array]:
-    """Return the histogram by NumPy's rule: every sample searched among the edges."""
+    """Return the histogram by NumPy's rule: search every sample among the edges."""
     edges = xp.asarray(bins_of(case).edges)
     table = xp.zeros(case.bins, "f8" if weights is not None else "i8")
     step = case.size if case.data == "constant" else PART
@@ -135,7 +135,7 @@ def reference(case: Case, xp: Any, x: Array, weights: Array | None = None) -> tu
 def distance(
     case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
 ) -> float:
-    """Return how far the table is off; contenders have their own rules for samples on an edge."""
+    """Return the error of the table; contenders have their own rules for samples on an edge."""
     (table,), (expected,) = got, want
     if case.arrays > 1:
         return apart(case, strict, table, expected)

@@ -1,9 +1,9 @@
-"""The loops over NumPy chunks of two trees of this repository, timed in turn, so that load is fair.
+"""Timings of the loops over NumPy chunks of two trees of this repository, taken in turn.
 
-``python benchmarks/loops.py OLD NEW [PART OF A CASE'S NAME]`` compiles what is missing, holds the
-results of both to the same bits, and prints the least and the median times, and their ratios, on
-one thread. A case is called as tasks call it, in lines, in few columns and in many. Each tree is a
-process that does what its standard input says.
+``python benchmarks/loops.py OLD NEW [PART OF A CASE'S NAME]`` compiles missing loops, checks that
+the results of both have the same bits, and prints the least and the median times, and their ratios,
+on one thread. Cases are called as tasks call them: in lines, in few columns and in many. Each tree
+runs in a process that reads commands from its standard input.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-#: How often each case is called in a row, for how many seconds at least, and how many rows.
+#: The calls of a case in a row, the least seconds of each case, and the number of such rows.
 _SECONDS, _ROUNDS = 0.01, 11
 
-#: Lines in a row, short ones, few and some and many side by side; and the axis along them.
+#: Shapes: lines in a row, short ones, and few, some and many side by side; and the axis along them.
 _LAYOUTS: dict[str, tuple[tuple[int, ...], int]] = {
     "line": ((1 << 18,), 0),
     "rows": ((2048, 96), 1),
@@ -105,7 +105,7 @@ def _serve() -> None:
 
 
 class _Tree:
-    """A process that calls the cases of a tree."""
+    """A process that runs the cases of a tree."""
 
     def __init__(self, root: str) -> None:
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -129,7 +129,7 @@ class _Tree:
 
 
 def main(old: str, new: str, only: str = "") -> None:
-    """Print the times of two trees, and how many cases are slower by more than 3%."""
+    """Print the times of two trees, and the number of cases that got slower by more than 3%."""
     trees, slower, compiling = (_Tree(old), _Tree(new)), 0, [0.0, 0.0]
     for name in (name for name in trees[0].cases if only in name):
         first = [tree.call(name, 0) for tree in trees]

@@ -13,7 +13,7 @@ from .cases import Array, Case, Maker, Scale, apart
 #: integer multiply-add at half rate, and a multiply-add.
 WORKS = (("min_plus", "float32", 2), ("plus_times", "int32", 2), ("plus_times", "float32", 1))
 
-#: The rows of the result that are held to the reference.
+#: The number of rows of the result that are compared with the reference.
 ROWS = 16
 
 
@@ -25,7 +25,7 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 
 def ours(contenders: Any, case: Case) -> Callable[[Array, Array], Array]:
-    """Return the product of two chunks, by a kernel where it would be the library's."""
+    """Return the product of two chunks, by a kernel even where the library would be used."""
     function = contenders.ours("matmul").matmul
     options = {"strategy": "tiles"} if contenders.gpu and case.dtype == "float32" else {}
     return lambda a, b: function(a, b, case.work, **options)
@@ -48,16 +48,16 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def rows(case: Case) -> Any:
-    """Return the rows that are looked at."""
+    """Return the rows that are compared."""
     return np.unique(np.linspace(0, case.shape[0] - 1, ROWS).astype(int))
 
 
 def reference(case: Case, xp: Any, a: Array, b: Array) -> tuple[Array]:
-    """Return some rows in float64, or exact."""
+    """Return these rows in float64, or exact."""
     wide = "i8" if a.dtype.kind == "i" else "f8"
     a, b = a[xp.asarray(rows(case))].astype(wide), b.astype(wide)
     if case.work == "plus_times":
-        # A broadcast product, because not every CuPy has a library for float64.
+        # A broadcast product, because some CuPy lack a library for float64.
         return (xp.stack([(row[:, None] * b).sum(0) for row in a]),)
     return (xp.stack([(row[:, None] + b).min(0) for row in a]),)
 
@@ -65,7 +65,7 @@ def reference(case: Case, xp: Any, a: Array, b: Array) -> tuple[Array]:
 def distance(
     case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
 ) -> float:
-    """Return how far the worst element of those rows is off."""
-    # Floats are added in their own dtype, by this library too.
+    """Return the error of the worst element of those rows."""
+    # This library, too, adds floats in their own dtype.
     strict &= case.work != "plus_times"
     return apart(case, strict, got[0][rows(case)], want[0])

@@ -1,4 +1,4 @@
-"""One case: every contender is called, its result held to the reference, and only then timed."""
+"""One case: call every contender, compare its result with the reference, and only then time it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .timers import CLUSTERED, HostTimer, Samples, Sets, Timer, inputs
 
 Row = dict[str, Any]
 
-#: What a case may need beside its sets, in inputs: results, the reference, and what that needs.
+#: The memory of a case besides its sets, in inputs: results, the reference and its temporaries.
 SPARE = 9
 
 
 class DeviceLostError(RuntimeError):
-    """A kernel broke the GPU's context: nothing that runs after it in this process counts."""
+    """A kernel broke the GPU's context: later results in this process do not count."""
 
 
 #: The name of this library among the contenders.
@@ -27,7 +27,7 @@ OURS = "dask_coop"
 
 
 def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None) -> Iterator[Row]:
-    """Yield a row for every contender: with a time, or with what kept it from one.
+    """Yield a row for every contender, with a time or the reason why there is none.
 
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
     or "error".
@@ -53,7 +53,7 @@ def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None)
 
 
 def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
-    """Return what results are held to: by NumPy, or where that takes too long in wider types."""
+    """Return the reference: by NumPy, or in wider types where that takes too long."""
     if isinstance(timer, HostTimer):
         key = primitive, replace(case, chunks=0)
         return timer.keep(
@@ -66,7 +66,7 @@ def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any,
 
 
 class Ready(NamedTuple):
-    """A contender whose result is right: its call, its sets, and what ours made of the first."""
+    """A contender with a right result: its call, its sets, and our result of the first set."""
 
     call: Any
     sets: Sets
@@ -76,7 +76,7 @@ class Ready(NamedTuple):
 def prepare(
     timer: Timer, case: Case, primitive: Primitive, name: str, sets: Sets, want: Any
 ) -> Ready | Row:
-    """Return the contender `name` ready to be timed, or what keeps it from that."""
+    """Return the contender `name` ready to be timed, or a row with the reason why not."""
     try:
         call = primitive.CONTENDERS[case.work][name](timer.contenders, case)
         adopted = adopt(timer, case, name, sets)
@@ -91,12 +91,12 @@ def prepare(
         return _failed(timer, case, name, error)
     if not off <= 1:
         return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
-    # Results of others would only take room.
+    # The results of others would only use memory.
     return Ready(call, adopted, got if name == OURS else ())
 
 
 def adopt(timer: Timer, case: Case, name: str, sets: Sets) -> Sets:
-    """Return the sets as the library `name` takes them; Dask copies chunks, which all share."""
+    """Return the sets in the form of the library `name`; Dask copies chunks, which all share."""
     one = partial(timer.contenders.adopt, name, chunks=case.chunks, clustered=case.clustered)
     if not isinstance(timer, HostTimer) or not case.chunks:
         return [tuple(map(one, arrays)) for arrays in sets]
@@ -109,10 +109,10 @@ def adopt(timer: Timer, case: Case, name: str, sets: Sets) -> Sets:
 
 
 def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row]) -> dict[str, Row]:
-    """Return the times of those that are ready, sample by sample in turn.
+    """Return the times of the contenders that are ready, with samples taken in turn.
 
-    A GPU may work a tenth slower for a second; taken in turn, that befalls all contenders alike.
-    None begins with the inputs that the one before has just read.
+    A GPU may work a tenth slower for a second; taking turns exposes all contenders to it alike. No
+    contender begins with the inputs that the one before has just read.
     """
     rows: dict[str, Row] = {}
     samples: dict[str, Samples] = {}
@@ -140,7 +140,7 @@ def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row])
 
 
 def _failed(timer: Timer, case: Case, name: str, error: Exception) -> Row:
-    """Return the row of a contender that raised an error; raise if the GPU is lost by it."""
+    """Return the row of a contender that raised an error; raise if the GPU is lost."""
     try:
         timer.wait()
     except Exception as lost:
@@ -151,7 +151,7 @@ def _failed(timer: Timer, case: Case, name: str, error: Exception) -> Row:
 def floor(timer: Timer, case: Case, ceilings: dict[str, Row]) -> float | None:
     """Return the least milliseconds for the bytes of `case`, or for its instructions.
 
-    None of whole calls: these have several threads, and what was measured of the memory has one.
+    Return None for whole calls: they use several threads, but memory was measured with one.
     """
     if case.chunks:
         return None
@@ -168,7 +168,7 @@ def _line(error: Exception) -> str:
 
 
 def settle(xp: Any, result: Any) -> tuple[Any, ...]:
-    """Return what a contender returned as a tuple of arrays of `xp`."""
+    """Return a contender's result as a tuple of arrays of `xp`."""
     if hasattr(result, "arrays"):
         result = result.arrays()
     parts = result if isinstance(result, tuple) else (result,)
@@ -176,5 +176,5 @@ def settle(xp: Any, result: Any) -> tuple[Any, ...]:
 
 
 def same_bits(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two results of `settle` are the same to the last bit, but for NaN."""
+    """Return whether two results of `settle` have equal bits, except in NaN."""
     return all(bool(np.all(x == y)) for x, y in zip(a, b, strict=True))

@@ -31,7 +31,7 @@ WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")
 
 
 def draw(path: Path, found: dict[str, Any]) -> list[Path]:
-    """Write the plots beside the results at `path`."""
+    """Write the plots beside the results at `path`, and return their paths."""
     rows = [row for row in found["rows"] if row["status"] == "ok" and len(row["shape"]) == 1]
     rows += [{**row, "contender": "floor", "ms": row["floor_ms"]} for row in rows if _first(row)]
     makers: dict[str, Callable[[list[Row]], Figure]]
@@ -55,7 +55,7 @@ def _sizes(rows: list[Row]) -> Figure:
     figure.suptitle("Time of a call against size, float32, uniform")
     chosen = [r for r in rows if (r["dtype"], r["data"]) == ("float32", "uniform")]
     for axes, work in zip(figure.subplots(2, 3, sharex=True).flat, WORKS, strict=True):
-        # Of the histograms the one with the fewest bins that has all sizes.
+        # For histograms, the fewest bins that have all sizes.
         mine = [r for r in chosen if r["work"] == work]
         sizes = {b: len({r["shape"][0] for r in mine if r["bins"] == b}) for b in _values(mine)}
         bins = max(sizes, key=lambda b: (sizes[b], -b), default=0)

@@ -16,10 +16,10 @@ from dask_coop.algebra.operation import bind, reproducible
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 
-#: The row of dask_coop.monoids that does the work, where it has another name.
+#: The names of the works' rows in dask_coop.monoids, where they differ.
 MONOIDS = {"describe": "MOMENTS", "reproducible": "SUM"}
 
-#: PyTorch's names, where they are others.
+#: PyTorch's names, where they differ.
 TORCH = {"min": "amin"}
 
 
@@ -42,7 +42,7 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class States:
-    """The states that a chunk was lifted to: bytes on a GPU, fields on the host."""
+    """The states to which a chunk was lifted: bytes on a GPU, fields on the host."""
 
     op: Any
     name: str
@@ -60,7 +60,7 @@ class States:
         if self.name == "reproducible":
             return (digits.total(fields, np.dtype("f8")),)
         if self.name not in ("var", "describe"):
-            return (fields[-1],)  # behind a greatest value stands its index
+            return (fields[-1],)  # the index follows the greatest value
         state = dict(zip(names, fields, strict=True))
         var = state["m2"] / state["count"]
         return (var,) if self.name == "var" else (*fields[:6], var, np.sqrt(var))
@@ -108,14 +108,14 @@ def dask(contenders: Any, case: Case) -> Callable[[Array], Array]:
 
 
 def like_numpy(library: str) -> Maker:
-    """Return what makes the reduction of NumPy, or of CuPy, which has the same names."""
+    """Return a maker of the reduction of NumPy or CuPy, which have the same names."""
     return lambda contenders, case: partial(
         getattr(getattr(contenders, library), case.work.split()[0]), axis=case.axis
     )
 
 
 def describe_by_calls(library: str) -> Maker:
-    """Return what makes eight statistics out of as many calls."""
+    """Return a maker of eight statistics by as many calls."""
 
     def make(contenders: Any, case: Case) -> Callable[[Array], Any]:
         xp = getattr(contenders, library)
@@ -158,7 +158,7 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
-    """Return the results in float64, integers exact; of argmax the greatest value."""
+    """Return the results in float64, integers exact; for argmax the greatest value."""
     name = case.work.split()[0]
     wide = "i8" if x.dtype.kind == "i" else "f8"
     low, high, total = x.min(case.axis), x.max(case.axis), x.sum(case.axis, dtype=wide)
@@ -177,7 +177,7 @@ def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
 def distance(
     case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...], x: Array
 ) -> float:
-    """Return how far the worst result is off; any index of the greatest value is right."""
+    """Return the error of the worst result; any index of the greatest value is right."""
     if case.work == "argmax":
         return 0.0 if bool(x[int(got[0])] == want[0]) else inf
     return max(apart(case, strict, *pair) for pair in zip(got, want, strict=True))

@@ -1,7 +1,7 @@
-"""From results to a page: ``python -m benchmarks.report`` writes docs/performance.md anew.
+"""The page of results: ``python -m benchmarks.report`` writes docs/performance.md anew.
 
-Every figure on the page comes out of benchmarks/results/*.json, a section and its plots for each.
-Importing this does not import matplotlib; without it the page has no plots.
+Every figure on the page comes from benchmarks/results/*.json; each file has a section and plots.
+Importing this module does not import matplotlib; without it the page has no plots.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .targets import HOST_TARGETS, LEAST_OF_DASK, TARGETS, Row, Target, kinds, r
 from .threads import THREADS, name_of
 
 HERE = Path(__file__).resolve().parent
-#: Where a checkout keeps its results, and the page that shows them; None where this is installed.
+#: The folder of results in a checkout, and its page; None for an installed package.
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
-#: The most rows of a table in docs/; the page of another folder has all.
+#: The most rows of a table in docs/; the page of another folder shows all.
 MOST_ROWS = 10
 
 PEERS = (
@@ -106,14 +106,14 @@ def text(folder: Path, start: Path) -> str:
 
 
 def _in_words(samples: Sequence[tuple[float, int]]) -> str:
-    """Return how many samples are taken of calls of how many milliseconds."""
+    """Return the sentence on the number of samples for calls of given milliseconds."""
     ends, counts = zip(*samples, strict=True)
     fewer = (f"{n} above {end:g} ms" for end, n in zip(ends, counts[1:], strict=False))
     return f"{counts[0]} samples, " + ", ".join(fewer)
 
 
 def versions_of(machine: dict[str, Any]) -> str:
-    """Return the versions of all that a machine has of what results depend on."""
+    """Return the versions of all software of a machine that affects results."""
     return ", ".join(
         f"{name} {version}" for name, version in machine["versions"].items() if version
     )
@@ -122,7 +122,7 @@ def versions_of(machine: dict[str, Any]) -> str:
 def section(
     name: str, found: dict[str, Any], pictures: Iterable[str], most: int | None = None
 ) -> str:
-    """Return what is to be said of one file of results."""
+    """Return the section on one file of results."""
     machine, lines = found["machine"], list(merged(found["rows"]))
     gpu = machine["gpu"]
     versions = versions_of(machine)
@@ -154,7 +154,7 @@ def section(
 
 
 def shortened(text: str, most: int | None) -> str:
-    """Return a text that ends in a table with at most `most` of its rows, evenly spaced."""
+    """Return a text that ends in a table, with at most `most` of its rows, evenly spaced."""
     lines = text.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
     head, rows = lines[:first], lines[first:]
@@ -193,7 +193,7 @@ def ratio(line: Row, among: Iterable[str] = PEERS) -> float | None:
 
 
 def aims(lines: list[Row], largest: int, targets: Iterable[Target]) -> str:
-    """Return the table of what is wanted of this library, and what it reaches."""
+    """Return the table of this library's aims and the ratios that it reaches."""
     peers = [peer for peer in PEERS if any(peer in line["times"] for line in lines)]
     head = ["work", OURS, *peers, "best peer / ours", "wanted", "reached"]
     return table(head, (aim(target, lines, largest, peers) for target in targets))
@@ -235,7 +235,7 @@ def detail(line: Row, peers: list[str]) -> list[str]:
 
 
 def calls(lines: list[Row]) -> str:
-    """Return whole calls beside Dask's, and how many of them are as fast."""
+    """Return the table of whole calls beside Dask's, and the number of them that are as fast."""
     beside = [r for line in lines if (r := ratio(line, ("Dask",))) is not None]
     slow = sum(r < LEAST_OF_DASK for r in beside)
     head = ["work", "dtype", "shape", "chunks", OURS, "Dask", "Dask / ours", "Dask blelloch"]
@@ -257,7 +257,7 @@ def calls(lines: list[Row]) -> str:
 
 
 def by_threads(lines: list[Row]) -> str:
-    """Return rates of the input by the number of threads, and what the most gain on one."""
+    """Return rates of the input by the number of threads, and the gain of the most over one."""
     names = [name_of(n) for n in THREADS]
     fewer = [name for name in names if any(name in line["times"] for line in lines)]
     columns = (*fewer, OURS, "Dask")
@@ -272,7 +272,7 @@ def by_threads(lines: list[Row]) -> str:
     return table(head, rows)
 
 
-#: How the times of a primitive are shown, where not as those of most.
+#: The tables of primitives that are not shown by the default one.
 TABLES = {"arrays": ("milliseconds", calls), "threads": ("GB/s", by_threads)}
 
 
@@ -294,7 +294,7 @@ def by_size(lines: list[Row]) -> str:
 
 
 def without(lines: list[Row]) -> str:
-    """Return why contenders have no time, each reason once."""
+    """Return the reasons why contenders have no time, each once."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for line in lines:
         for contender, why in line["failures"].items():
@@ -307,7 +307,7 @@ def without(lines: list[Row]) -> str:
 
 
 def shape(line: Row) -> str:
-    """Return the shape of a case for people."""
+    """Return the shape of a case in readable form."""
     sizes = line["shape"]
     if len(sizes) == 1 and sizes[0] & (sizes[0] - 1) == 0:
         return f"2^{sizes[0].bit_length() - 1}"
@@ -315,7 +315,7 @@ def shape(line: Row) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return three significant digits."""
+    """Return a number with three significant digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")

@@ -83,5 +83,5 @@ def reference(case: Case, xp: Any, x: Array) -> tuple[Array]:
 
 
 def distance(case: Case, strict: bool, got: tuple[Array], want: tuple[Array], x: Array) -> float:
-    """Return how far the worst element is off."""
+    """Return the error of the worst element."""
     return apart(case, strict, got[0], want[0])

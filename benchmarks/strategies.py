@@ -1,10 +1,10 @@
 """Every strategy of every family, side by side: ``python -m benchmarks.strategies``, on a GPU.
 
-Each row of `dask_coop.algebra.strategies` works on the same arrays: by the public function on a
-Dask array of one CuPy chunk, from the call to the synchronised result, and by the chunk's kernels
-alone, between two events that the host does not delay. No time is written down of a result that is
-not right. docs/strategies.md is made of benchmarks/results/strategies/*.json and of the tables of
-the package, by ``python -m benchmarks.strategies --write``.
+Each row of `dask_coop.algebra.strategies` works on the same arrays in two ways: by the public
+function on a Dask array of one CuPy chunk, timed from the call to the synchronised result; and by
+the chunk's kernels alone, timed between two events without delays by the host. A time is recorded
+only if the result is right. ``python -m benchmarks.strategies --write`` makes docs/strategies.md
+from benchmarks/results/strategies/*.json and the tables of the package.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FAMILIES: dict[str, strategies.Family] = {
     "matmul": strategies.MATMUL,
 }
 
-#: Sizes of clusters that the distributed histogram is tried with, beside its own.
+#: Sizes of clusters with which the distributed histogram is measured, besides its own.
 CLUSTERS = (2, 4, 8, 16)
 
 #: Kernels walk through inputs of so many bytes, several times the second-level cache.
@@ -48,7 +48,7 @@ WALKED = 1 << 28
 #: The most elements of an array.
 MOST = 1 << 30
 
-#: Milliseconds of a sample, the most calls of one, and samples.
+#: Milliseconds of a sample, the most calls in it, and the number of samples.
 SAMPLE_MS, MOST_CALLS, SAMPLES = 1.0, 20, 5
 
 Row = dict[str, Any]
@@ -56,19 +56,19 @@ Array = Any
 
 
 class Work(NamedTuple):
-    """What is measured.
+    """A work to measure.
 
     Attributes
     ----------
     family, name : str
     inputs : list of tuple of arrays
-        Sets that kernels walk through; the public function takes the first.
+        Sets that kernels walk through; the public function uses the first.
     public : callable
-        Makes a lazy Dask array, or several, of Dask arrays.
+        Makes one or more lazy Dask arrays from Dask arrays.
     kernels : callable
-        Launches what a strategy does with chunks, and returns the result.
+        Launches the kernels of a strategy on chunks, and returns the result.
     right : callable
-        Tells whether a result of the first set is right.
+        Returns whether a result of the first set is right.
     """
 
     family: str
@@ -89,7 +89,7 @@ class Clock:
         self._spin = cupy.RawModule(code=KERNELS).get_function("spin")
 
     def kernels(self, call: Callable[..., Any], inputs: list[tuple[Array, ...]]) -> float:
-        """Return the milliseconds that a call keeps the GPU busy: the median of samples."""
+        """Return the milliseconds of GPU time of a call: the median of samples."""
         # The first call may load the program.
         call(*inputs[0])
         self.xp.cuda.runtime.deviceSynchronize()
@@ -120,7 +120,7 @@ class Clock:
         return float(cuda.get_elapsed_time(start, stop)) / batch
 
     def whole(self, call: Callable[[], Any]) -> float:
-        """Return the milliseconds of a call until its result is there: the median of several."""
+        """Return the milliseconds of a call until its result is ready: the median of several."""
         times: list[float] = []
         while len(times) < SAMPLES and sum(times) < 100:
             began = perf_counter()
@@ -130,7 +130,7 @@ class Clock:
         return median(times)
 
     def release(self) -> None:
-        """Give memory back that nothing holds."""
+        """Free unused memory."""
         self.xp.get_default_memory_pool().free_all_blocks()
 
 
@@ -154,7 +154,7 @@ def measure(clock: Clock, work: Work) -> Iterator[Row]:
             times["ms"] = clock.kernels(partial(work.kernels, name), work.inputs)
             yield about | {field: float(f"{ms:.4g}") for field, ms in times.items()}
         except ValueError as error:
-            # It does not apply.
+            # The strategy does not apply.
             yield about | {"note": str(error)[:160]}
         except Exception as error:
             yield about | {"note": f"{type(error).__name__}: {error}"[:160], "failed": True}
@@ -163,7 +163,7 @@ def measure(clock: Clock, work: Work) -> Iterator[Row]:
 
 
 def clusters(clock: Clock, work: Work) -> Iterator[Row]:
-    """Yield how long the distributed histogram takes with other clusters than its own."""
+    """Yield the times of the distributed histogram with other clusters than its own."""
     from dask_coop.chunks.cupy import histogram_strategies as module
 
     kept = module._CLUSTERS
@@ -243,7 +243,7 @@ def scans(xp: Any, most: int) -> Iterator[Work]:
 
 
 def histograms(xp: Any, most: int) -> Iterator[Work]:
-    """Yield counts of samples, few and many, in bins of equal width and in others, and weights."""
+    """Yield counts of few and many samples, in bins of equal and unequal width, and weights."""
     cases = [
         (name, power, bins)
         for name, powers, numbers in (
@@ -293,7 +293,7 @@ def _histogram(xp: Any, name: str, power: int, n: int) -> Work:
         x, *w = inputs[0]
         at = xp.minimum((x.astype("f8") - low) * (n / (high - low)), n - 1).astype("i8")
         wanted = xp.cumsum(xp.bincount(at, *w, minlength=n))
-        # Edges are rounded to float32: few samples are on their other side.
+        # Edges are rounded to float32, which moves a few samples across them.
         off = xp.abs(xp.cumsum(xp.asarray(result)) - wanted)
         return bool(off.max() <= 3 + 1e-6 * x.size)
 
@@ -420,7 +420,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """Measure everything, as far as so many seconds last."""
+    """Measure everything, for at most so many seconds."""
     began, clock = perf_counter(), Clock()
     for family in (transposes, products, scans, histograms):
         for work in family(clock.xp, MOST):
@@ -440,7 +440,7 @@ def rows(seconds: float) -> Iterator[Row]:
 
 # The page.
 
-#: Of the work of a family that has many, what the page shows.
+#: The works that the page shows for families with many.
 SHOWN = {
     "scan": (
         *(f"2^{power} float32, axis 0" for power in (18, 22, 26, 29)),
@@ -462,7 +462,7 @@ SHOWN = {
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the strategies and of the results in `folder`."""
+    """Return the figures of the page: the strategies, and the results in `folder`."""
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     parts = []
     for name, family in FAMILIES.items():
@@ -519,7 +519,7 @@ def microseconds(ms: float) -> str:
 
 
 def together_told(family: str, rows: list[Row]) -> list[str]:
-    """Return how long calls of a `Node` take, in one launch and chunk by chunk."""
+    """Return the times of calls of a `Node`, in one launch and chunk by chunk."""
     found = [row for row in rows if row["family"] == family and "by a Node" in row["work"]]
     if not found:
         return []
@@ -533,13 +533,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--seconds", type=float, default=95, help="begin nothing new after so many")
     parser.add_argument("--write", action="store_true", help="only write the page anew")
-    given = parser.parse_args()
-    if given.write:
+    options = parser.parse_args()
+    if options.write:
         node.write(figures(RESULTS), PAGE)
         return
     machine: Mapping[str, Any] = order.facts(True)
     name = re.sub(r"[^a-z0-9]+", "-", machine["gpu"]["name"].lower())
-    collective.keep(dict(machine), rows(given.seconds), given.results / f"{name}.json")
+    collective.keep(dict(machine), rows(options.seconds), options.results / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is wanted of this library at the largest size: a time beside that of a peer."""
+"""Aims of this library at the largest size: a time beside that of a peer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cases import LARGE
 
 Row = dict[str, Any]
 
-#: As fast as another, within what times vary.
+#: As fast as another, within the variation of times.
 SAME = 0.97
 
 
@@ -25,18 +25,18 @@ class Target:
     Attributes
     ----------
     label : str
-        What it is about.
+        The subject of the aim.
     work, dtype, data, bins
         Those of the case.
     size : int
-        The elements, where not the largest.
+        The number of elements, if not the largest.
     least : float
-        The least ratio of the other time to that of this library.
+        The least ratio of the other time to this library's.
     than : tuple of str
-        The peers whose fastest is the other time; "uniform" stands for this library's own time of
-        uniform data, "sum" for that of a plain sum, "floor" for the floor.
+        The peers whose fastest is the other time; "uniform" stands for this library's own time on
+        uniform data, "sum" for its time of a plain sum, "floor" for the floor.
     nanoseconds, gigabytes : float
-        In the place of others a time of an element, or a rate of the input in a second.
+        Instead of a peer's time: a time for each element, or a rate of the input in GB/s.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Target:
         return None
 
     def reached(self, line: Row, lines: list[Row], largest: int) -> float | None:
-        """Return the ratio, None where one of the two times is missing."""
+        """Return the ratio, or None if one of the two times is missing."""
         ours = line["times"].get("dask_coop")
         if fixed := self._fixed(line):
             return fixed / ours if ours else None
@@ -90,14 +90,14 @@ class Target:
         return min(others) / ours if ours and others else None
 
     def _fixed(self, line: Row) -> float:
-        """Return the milliseconds that are wanted whatever others take, or 0."""
+        """Return the wanted milliseconds, if these do not depend on others, or 0."""
         if self.nanoseconds:
             return math.prod(line["shape"]) * self.nanoseconds / 1e6
         return read(line) / self.gigabytes / 1e6 if self.gigabytes else 0.0
 
 
 def kinds(found: Row) -> tuple[str, ...]:
-    """Return which plots there are of a file of results."""
+    """Return the kinds of plots for a file of results."""
     return ("sizes", "bins") if found["machine"]["gpu"] else ("threads",)
 
 
@@ -137,7 +137,7 @@ def _targets() -> Iterator[Target]:
 
 
 def _chunk_targets() -> Iterator[Target]:
-    """Yield those of one NumPy chunk on one thread."""
+    """Yield the targets for one NumPy chunk on one thread."""
     both, floats = ("fast-histogram", "boost-histogram"), ("float32", "float64")
     for dtype in floats:
         counted = partial(Target, work="histogram", dtype=dtype)
@@ -171,14 +171,14 @@ def _chunk_targets() -> Iterator[Target]:
         yield Target(f"cummax {dtype}", 3, ("NumPy",), "cummax", dtype)
         for work in ("cumsum axis 0", "cummax axis 0"):
             yield Target(f"{work} {dtype}", 1.5, ("NumPy",), work, dtype)
-    # A fifth of what it took when sums of logarithms were taken element by element.
+    # A fifth of the time in which sums of logarithms were computed element by element.
     yield Target("logcumsumexp", 1, (), "logcumsumexp", "float64", nanoseconds=10)
     for dtype in floats:
         yield Target(f"reproducible sum {dtype}", 0.33, ("sum",), "reproducible sum", dtype)
 
 
 def _whole_targets() -> Iterator[Target]:
-    """Yield those of whole calls on Dask arrays of NumPy chunks."""
+    """Yield the targets for whole calls on Dask arrays of NumPy chunks."""
     rates = {"histogram of 256 bins": 20, "var": 55, "describe": 30, "nanmean": 55, "cumsum": 25}
     for work, rate in rates.items():
         large = partial(Target, work=f"{work}, 32 chunks", size=LARGE)
@@ -190,8 +190,8 @@ def _whole_targets() -> Iterator[Target]:
             yield Target(work, least, (than,), work, "float64")
 
 
-#: Of kernels on a GPU, and without one.
+#: The targets of kernels on a GPU, and those without one.
 TARGETS, HOST_TARGETS = tuple(_targets()), (*_chunk_targets(), *_whole_targets())
 
-#: What a whole call on NumPy chunks takes, beside Dask's function of the same name.
+#: The most time of a whole call on NumPy chunks, relative to Dask's function of the same name.
 LEAST_OF_DASK = 0.9

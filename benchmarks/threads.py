@@ -1,7 +1,7 @@
 """Whole calls on one large array in 32 chunks, by more and more threads.
 
-The array is too large for a reference of its size: chunks are gone through in pieces that stay in
-the cache, by as many threads as there are processors.
+The array is too large for a reference of its size. As many threads as there are processors compare
+chunks in pieces that stay in the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .cases import Array, Case, Maker, Scale, apart
 
 CHUNKS = 32
 
-#: How many threads work; of those that the machine has, the most are the time of this library.
+#: Numbers of threads; the largest that the machine has gives the time of this library.
 THREADS = (1, 2, 4, 8, 16)
 
 _PIECE = 1 << 20
@@ -36,7 +36,7 @@ CALLS = {
 
 
 def name_of(threads: int) -> str:
-    """Return what this library with so many threads is called among the contenders."""
+    """Return the contender's name of this library with so many threads."""
     return f"{threads} threads" if threads > 1 else "1 thread"
 
 
@@ -49,7 +49,7 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 
 def most_threads(processors: int) -> int:
-    """Return how many threads work at most on so many processors."""
+    """Return the most threads to use on so many processors."""
     return max(n for n in THREADS if n <= max(processors, 1))
 
 
@@ -65,7 +65,7 @@ def _contender(threads: int | None, find: Callable[[Any], Any] = lambda p: dask_
 
 
 class _Scanned:
-    """A scan whose chunks are looked at one by one."""
+    """A scan whose chunks are compared one by one."""
 
     def __init__(self, result: Any) -> None:
         self._result = result
@@ -87,19 +87,19 @@ CONTENDERS = {
 
 
 def _step(x: Array) -> int:
-    """Return how long pieces are: no chunk has part of one."""
+    """Return the length of pieces, which divides all chunks."""
     return min(_PIECE, -(-len(x) // CHUNKS))
 
 
 def _all_pieces(what: Callable[[Array], Any], x: Array) -> list[Any]:
-    """Return what is known of each piece, in order."""
+    """Return the results of a function on each piece, in order."""
     step = _step(x)
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda at: what(x[at : at + step]), range(0, len(x), step)))
 
 
 def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
-    """Return the results in float64 and counts by NumPy's; of a scan the sums before each piece."""
+    """Return the results in float64, counts by NumPy; for a scan the sums before each piece."""
     name = CALLS[case.work].name
     if name == "histogram":
         call = CALLS[case.work].in_numpy()
@@ -123,7 +123,7 @@ def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
 def distance(
     case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...], x: Array
 ) -> float:
-    """Return how far a result is off."""
+    """Return the error of a result."""
     if CALLS[case.work].name != "cumsum":
         return CALLS[case.work].distance(case, strict, got, want)
     starts = np.cumsum([0, *map(len, got)])

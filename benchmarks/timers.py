@@ -1,14 +1,14 @@
-"""How a call is timed: on a GPU by device events, without one by the host's clock.
+"""Timing of a call: on a GPU by device events, without one by the host's clock.
 
-On a GPU a sample is a batch of calls that the host queues while a spinning kernel holds the stream,
-between two events, so the time of a call is the device's alone: the launches of a batch follow one
-another, and what the host needs for a call is noted beside it ("host")::
+On a GPU a sample is a batch of calls between two events, which the host queues while a spinning
+kernel holds the stream. So the launches of a batch follow one another, and the time is the device's
+alone; the host's time for a call is recorded beside it ("host")::
 
     stream   | spin ......................... | event | call | call | ... | call | event |
     host     | queues the batch | waits ...
 
-The calls of all samples walk through several sets of inputs, which are some times the size of the
-cache, so that no call finds its input there.
+The calls of all samples walk through several sets of inputs, which are several times the size of
+the cache, so that no call finds its input there.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from .threads import THREADS, most_threads, name_of
 Sets = list[tuple[Any, ...]]
 Call = Callable[..., Any]
 
-#: The milliseconds of a call, and those that the host took to ask for it.
+#: The milliseconds of a call, and those that the host needed to queue it.
 Sample = tuple[float, float]
 
-#: Samples of a call of at most so many milliseconds.
+#: The number of samples for calls of at most so many milliseconds.
 SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
 HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (1000.0, 2), (math.inf, 1))
 
-#: At least so many samples of a call on a cluster, whose messages take now longer, now shorter.
+#: The fewest samples of a call on a cluster, because the time of messages varies.
 CLUSTERED = 7
 
-#: A batch lasts so many milliseconds, or has so many calls.
+#: The milliseconds of a batch, or its number of calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
 
-#: The inputs are so many caches, and at least so many sets.
+#: The size of the inputs in caches, and the fewest sets.
 CACHES, LEAST_SETS = 4, 3
 
-#: Of inputs of so many bytes one set is enough: the start of one is no more in any cache.
+#: For inputs of so many bytes one set is enough: by its end, its start has left all caches.
 ONE_SET = 1 << 32
 
-#: More sets than calls have no use; with this many, 2^16 elements are still four caches.
+#: The most sets that are useful: with them, 2^16 elements are still four caches.
 MOST_SETS = 1024
 
 KERNELS = r"""
@@ -100,15 +100,16 @@ class GpuTimer:
         self.cache: int = attributes["L2CacheSize"]
         self.memory: int = self.xp.cuda.runtime.memGetInfo()[1]
         with suppress(Missing):
-            _ = self.contenders.cub  # nvcc works in the background
+            _ = self.contenders.cub  # starts nvcc in the background
         module = self.xp.RawModule(code=KERNELS)
         self._spin, self._read = module.get_function("spin"), module.get_function("read")
 
     def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
-        """Time `batch` calls that cost the host about `host` ms each, from set `first` on."""
+        """Time `batch` calls that cost the host about `host` ms each, starting with set `first`."""
         cuda = self.xp.cuda
         start, stop = cuda.Event(), cuda.Event()
-        # Long enough for the host to queue them all; bounded, for a call may itself wait for it.
+        # Long enough for the host to queue all calls; bounded, because a call may itself wait for
+        # it.
         hold = min(2 * host * batch + 0.2, 20.0)
         self._spin((1,), (1,), (np.int64(hold * 1e6),))
         start.record()
@@ -130,17 +131,17 @@ class GpuTimer:
         }
 
     def wait(self) -> None:
-        """Wait for all work; raise what went wrong with it."""
+        """Wait for all work; raise its errors."""
         self.xp.cuda.runtime.deviceSynchronize()
 
     def release(self) -> None:
-        """Give unused memory back to the GPU."""
+        """Return unused memory to the GPU."""
         self.xp.get_default_memory_pool().free_all_blocks()
         if "torch" in vars(self.contenders):
             self.contenders.torch.cuda.empty_cache()
 
     def slots_per_ms(self) -> float | None:
-        """Return those of the highest clock, at 128 lanes a clock and multiprocessor."""
+        """Return the slots at the highest clock, with 128 lanes a clock and multiprocessor."""
         return self._processors * 128.0 * self._kilohertz if self._kilohertz else None
 
     def facts(self) -> dict[str, Any]:
@@ -188,14 +189,14 @@ class HostTimer:
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     def keep(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made for `key` if it was the last one of its name, else make it."""
+        """Return the last value made under the name `what`, or a new one if its key differs."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept.pop(what, None)
             self._kept[what] = key, make()
         return self._kept[what][1]
 
     def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
-        """Time `batch` calls from set `first` on."""
+        """Time `batch` calls, starting with set `first`."""
         began = perf_counter()
         for i in range(first, first + batch):
             call(*sets[i % len(sets)])
@@ -208,13 +209,13 @@ class HostTimer:
         return {"copy": lambda: np.copyto(b, a), "read": lambda: a.max()}
 
     def wait(self) -> None:
-        """Do nothing: a call of NumPy has ended when it returns."""
+        """Do nothing: NumPy's calls have ended when they return."""
 
     def release(self) -> None:
         """Do nothing: NumPy keeps no unused memory."""
 
     def slots_per_ms(self) -> None:
-        """Return None: which instructions a CPU would run is not known."""
+        """Return None: the instructions that a CPU would run are unknown."""
 
     def facts(self) -> dict[str, Any]:
         """Return the versions of the peers."""
@@ -225,7 +226,7 @@ Timer = GpuTimer | HostTimer
 
 
 def find_timer(cpu: bool) -> Timer:
-    """Return that of the GPU that CuPy can use, else that of the host."""
+    """Return the timer of the GPU that CuPy can use, else that of the host."""
     return HostTimer() if cpu or not info.cupy_gpus() else GpuTimer()
 
 
@@ -238,7 +239,7 @@ def version_of(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Return the name of the processor, as far as the system tells it."""
+    """Return the name of the processor, as far as the system knows it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -273,7 +274,7 @@ def _make_inputs(timer: Timer, case: Case) -> Sets:
     least = LEAST_SETS if nbytes < ONE_SET else 1
     n = min(max(least, -(-CACHES * timer.cache // nbytes)), MOST_SETS)
     if case.size < 1 << 20:
-        # Views of one array: hundreds of small ones would take long to fill.
+        # Views of one array, because filling hundreds of small ones would take long.
         whole = replace(case, shape=(n, *case.shape))
         pools = [fill(timer.xp, whole, seed) for seed in range(case.arrays)]
         return [tuple(pool[i] for pool in pools) for i in range(n)]
@@ -282,9 +283,9 @@ def _make_inputs(timer: Timer, case: Case) -> Sets:
 
 
 class Samples:
-    """Samples of one call: the first says of how many calls each is, the fastest how many they are.
+    """Samples of one call: the first sets the calls a sample, the fastest the number of samples.
 
-    They begin with the set of the number `begin`, and are at least so many.
+    They begin with the set number `begin`, and are at least `least` in number.
     """
 
     def __init__(
@@ -295,12 +296,12 @@ class Samples:
         first = timer.sample(call, sets, begin, 1, 1.0)
         self._least, self._host = first
         self._batch = int(min(max(BATCH_MS / max(self._least, 1e-6), 1), MOST_CALLS))
-        # The first call was a sample, unless one is of several.
+        # The first call was a sample, unless samples have several calls.
         self._samples = [first] if self._batch == 1 else []
 
     @property
     def left(self) -> int:
-        """How many samples are still to be taken."""
+        """The number of samples still to take."""
         count = next(n for most, n in self._timer.samples if self._least <= most)
         return max(max(count, self._fewest) - len(self._samples), 0)
 

@@ -34,7 +34,7 @@ CONTENDERS: dict[str, dict[str, Maker]] = {
 
 
 def reference(case: Case, xp: Any, x: Array) -> tuple[Array]:
-    """Return a view."""
+    """Return the transposed view."""
     return (x.T,)
 
 

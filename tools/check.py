@@ -1,7 +1,7 @@
-"""Runs the tests of what has changed: ``python tools/check.py [--base COMMIT] [--list]``.
+"""Run the tests of changed files: ``python tools/check.py [--base COMMIT] [--list]``.
 
-What has changed since COMMIT, by default since the branch left main, or on main since the last
-commit, is found by git; files that git does not know yet count too. ``make test`` runs all tests.
+git finds the files that have changed since COMMIT, untracked ones included. By default COMMIT is
+where the branch left main, or on main the last commit. ``make test`` runs all tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 
-#: By the first folders of what has changed, the longest that fits: whose tests are run.
+#: The tests of changed files, by their first folders; the longest match counts.
 TESTS = {
     "dask_coop": ["test_architecture.py"],
     **{
@@ -50,7 +50,7 @@ TESTS = {
     ".github": ["docs"],
     ".pre-commit-config.yaml": ["docs"],
 }
-#: What all tests stand on.
+#: Files on which all tests depend.
 COMMON = ("pyproject.toml", "tests/conftest.py", "tests/support")
 
 
@@ -73,7 +73,7 @@ def changed(base: str | None = None, folder: Path = REPOSITORY) -> list[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Return the tests, files or folders in tests/, of a file that has changed."""
+    """Return the tests, files or folders in tests/, of a changed file."""
     if path.startswith("tests/"):
         name = path.removeprefix("tests/")
         is_test = name.rpartition("/")[2].startswith("test_")
@@ -86,7 +86,7 @@ def tests_of(path: str) -> list[str]:
 
 
 def select(paths: Iterable[str]) -> list[str]:
-    """Return what pytest is to run, of files and folders that are there, each once."""
+    """Return the existing files and folders for pytest to run, each once."""
     chosen: set[str] = set()
     for path in paths:
         if any(path == common or path.startswith(f"{common}/") for common in COMMON):

@@ -1,6 +1,6 @@
-"""Writes the lists of docs/coming.md: which function of other libraries is which of ours.
+"""Write the lists of docs/coming.md, which match functions of other libraries with ours.
 
-``python tools/coming.py --write`` writes them anew; a test holds the page to the package.
+``python tools/coming.py --write`` writes them anew; a test checks the page against the package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dask_coop.api.install import of_dask as installed_dask
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming.md"
 
-#: What differs from Dask's function of the same name, beside what may be given besides.
+#: Differences from Dask's function of the same name, besides further parameters.
 DIFFERENCES = {
     "bincount": "of any number of dimensions",
     "histogram": "bins and range may be found in the same graph",
@@ -38,22 +38,22 @@ DIFFERENCES = {
     "transpose": "not served by `install`",
 }
 
-#: What is called otherwise here, by its name in Dask.
+#: Functions with another name here, by their names in Dask.
 CALLED = {"push": "ffill"}
 
-#: What says how a call is run, of every function or of many.
+#: Parameters that say how a call runs, of every function or of many.
 HOW = ("engine", "split_every", "recompute", "out")
 
-#: Public functions of ours that Dask has under the same name, and that `install` leaves to it.
+#: Our public functions that `install` leaves to Dask's function of the same name.
 NOT_INSTALLED = ("matmul", "select", "transpose")
 
-#: What CuPy 14 does not have under its name.
+#: Functions that CuPy 14 does not have under that name.
 NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy groupby_reduce groupby_scan install installed integral_image logcumsumexp
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
 reduce report scan to_gpu to_hist to_host topk uninstall value_counts"""
 
-#: What cuPyNumeric 26.05 has and CuPy not, and the other way round.
+#: Functions that cuPyNumeric 26.05 has and CuPy lacks, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"
 ONLY_IN_CUPY = "cumulative_prod cumulative_sum nanstd nanvar ptp std"
 
@@ -64,7 +64,7 @@ def functions() -> list[str]:
 
 
 def in_cupy() -> set[str]:
-    """Return the public functions that CuPy has, too."""
+    """Return the names of public functions that CuPy has, too."""
     return {*functions()} - {*NOT_IN_CUPY.split()}
 
 
@@ -85,13 +85,13 @@ def of_dask() -> str:
 
 
 def parameters(function: Any) -> list[str]:
-    """Return the names of a function's parameters that may be given by name."""
+    """Return the names of a function's parameters that callers may pass by name."""
     found = inspect.signature(function).parameters.values()
     return [p.name for p in found if p.kind not in (p.POSITIONAL_ONLY, p.VAR_KEYWORD)]
 
 
 def optional(function: Any) -> list[str]:
-    """Return the names of those that may be left out."""
+    """Return the names of a function's optional parameters."""
     defaults = inspect.signature(function).parameters
     return [
         name
@@ -105,7 +105,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def of_xarray() -> str:
-    """Return the methods of arrays that the accessor has under the same names."""
+    """Return the methods of xarray's arrays that the accessor has under the same names."""
     import xarray as xr
 
     from dask_coop.xarray import CoopDataArray
@@ -126,7 +126,7 @@ PARTS = {
 
 
 def page() -> str:
-    """Return the text of the page, of which what stands around the lists is kept."""
+    """Return the page with new lists; the text around them stays."""
     text = PAGE.read_text()
     for name, make in PARTS.items():
         before, rest = text.split(f"<!-- {name} -->")

@@ -1,7 +1,7 @@
-"""Runs the GPU tests and writes what came out to docs/verified.json, one entry for each CUDA.
+"""Run the GPU tests and write the outcome to docs/verified.json, one entry for each CUDA.
 
-``python tools/gpu_run.py --add REPORT`` adds what tests/fuzz wrote to FUZZ_REPORT on a GPU, or
-tools/sanitize.py to SANITIZE_REPORT.
+``python tools/gpu_run.py --add REPORT`` adds a report that tests/fuzz wrote to FUZZ_REPORT on a
+GPU, or tools/sanitize.py to SANITIZE_REPORT.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TARGET = REPOSITORY / "docs" / "verified.json"
 
 
 class Outcome:
-    """Counts what the tests report, and the files that report before they have tests."""
+    """Counts the outcomes of tests, and of files that fail before they have tests."""
 
     def __init__(self) -> None:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -73,7 +73,7 @@ _MACHINE = ("date", "gpus", "driver", "cuda", "cupy")
 
 
 def _kind(entry: dict[str, Any]) -> str:
-    """Return the key that tells an entry from those of other runs."""
+    """Return the key that identifies an entry among those of other runs."""
     return next(key for key in ("cases", "sanitized", "passed") if key in entry)
 
 
@@ -87,7 +87,7 @@ def _rows(columns: list[str], entries: list[dict[str, Any]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the tests run on, today."""
+    """Return the machine that runs the tests, and the date."""
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -103,7 +103,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the commit: of the repository, or as FUZZ_COMMIT says outside of one."""
+    """Return the commit of the repository, or outside of one that of FUZZ_COMMIT."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -113,7 +113,7 @@ def commit() -> str:
 
 
 def add(entry: dict[str, Any]) -> None:
-    """Write an entry to the file and the page, in the place of what the same machine did before."""
+    """Write an entry to the file and the page, replacing the last one of the same machine."""
     entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
 
     def same(other: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
-"""Writes docs/errors.md: every message that the library can raise, and what to do about it.
+"""Write docs/errors.md: every message that the library can raise, and what to do about it.
 
-``python tools/messages.py --write`` writes it anew. Messages are read from the source: whatever an
-exception of dask_coop is made with, or a warning. A test holds the page to the source.
+``python tools/messages.py --write`` writes it anew. Messages come from the source: the arguments of
+dask_coop's exceptions and warnings. A test checks the page against the source.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PACKAGE = REPOSITORY / "dask_coop"
 PAGE = REPOSITORY / "docs" / "errors.md"
 BEGIN, END = "<!-- messages -->", "<!-- end of messages -->"
 
-#: Headings, where messages stand that are of modules that begin so, and what is to be said of all;
-#: the longest beginning decides.
+#: Headings, the prefixes of the modules whose messages stand there, and a text about all of them;
+#: the longest prefix counts.
 SECTIONS = {
     "Any function": ("__init__ algebra api chunks graph", ""),
     "Reductions": ("api/extrema api/moments api/norm api/sums api/dates", ""),
@@ -68,7 +68,7 @@ SECTIONS = {
     ),
 }
 
-#: What to do about messages that begin so, where they don't say it themselves.
+#: Advice on messages by their beginnings, if they give none themselves.
 ADVICE = {
     "{said}; {name} takes": "Dask's functions have arguments that this one has not; the message "
     "has those that it takes.",
@@ -125,14 +125,14 @@ ADVICE = {
     "a time. Use a graph, or more memory.",
 }
 
-#: What to do about those of a kind that the table above has no word for.
+#: Advice on kinds of messages without an entry in the table above.
 OF_KIND = {
     "Refused": "Dask's function of that name does it, where there is one.",
     "Declined": "A graph does it instead.",
 }
 
-#: What is said by exceptions that are made with something else than a text; nothing new of those
-#: that repeat another's message.
+#: Messages of exceptions whose argument is not a literal text; empty for those that repeat another
+#: message.
 _VERSIONS = (
     "{place} has {has}, and the client has {…}: install one version for the client, the scheduler "
     "and all workers",
@@ -166,7 +166,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 class Message(NamedTuple):
-    """What an exception or a warning of a module can say, with names in the place of values."""
+    """A message of an exception or a warning of a module, with names in place of values."""
 
     module: str
     kind: str
@@ -174,7 +174,7 @@ class Message(NamedTuple):
 
 
 class Module:
-    """A module's source, and the texts that it has names for."""
+    """A module's source, and its constants that are texts."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.relative_to(PACKAGE).as_posix().removesuffix(".py")
@@ -189,7 +189,7 @@ class Module:
 
 
 def written(node: ast.expr, constants: dict[str, str]) -> str | None:
-    """Return a text as it is written, with names in braces; None of what is no text."""
+    """Return a literal text with names in braces; None if the node is not a text."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -208,7 +208,7 @@ def written(node: ast.expr, constants: dict[str, str]) -> str | None:
 
 
 def called(node: ast.expr) -> str:
-    """Return the name of a constant, or of what is called with "()"."""
+    """Return the name of a constant, or of a called function with "()"."""
     return f"{ast.unparse(node.func)}()" if isinstance(node, ast.Call) else ast.unparse(node)
 
 
@@ -222,13 +222,13 @@ def short(node: ast.expr) -> str:
 
 
 def is_exception(name: str) -> bool:
-    """Tell whether something is called as exceptions are."""
+    """Return whether a name is that of an exception or warning."""
     known = getattr(builtins, name.rpartition(".")[2], None)
     ours = name.rpartition(".")[2] in OURS
     return ours or (isinstance(known, type) and issubclass(known, BaseException))
 
 
-#: Exceptions that are no builtins.
+#: Exceptions that are not builtins.
 OURS = {
     node.name
     for node in ast.parse((PACKAGE / "errors.py").read_text()).body
@@ -242,7 +242,7 @@ def said_by(module: Module, everywhere: dict[str, list[str]]) -> Iterator[tuple[
     Raises
     ------
     LookupError
-        If a text is not written where it is raised, and not in `NOT_WRITTEN` either.
+        If a text is neither literal where it is raised nor in `NOT_WRITTEN`.
     """
     inside = {id(n): function for function in module.functions for n in ast.walk(function)}
     for node in ast.walk(module.tree):
@@ -254,10 +254,10 @@ def said_by(module: Module, everywhere: dict[str, list[str]]) -> Iterator[tuple[
             continue
         kind = ast.unparse(node.args[1]) if name == "warnings.warn" else name.rpartition(".")[2]
         kind = {"_warn_once": "RuntimeWarning", "refusal": "Refused or Declined"}.get(kind, kind)
-        # An AttributeError is for Python, which asks whether there is something of a name.
+        # Python uses AttributeError to test whether a name exists.
         if not node.args or kind == "AttributeError":
             continue
-        # Of two arguments of an OSError the first is a number.
+        # The first of two arguments of an OSError is a number.
         first = node.args[1 if kind == "OSError" and len(node.args) == 2 else 0]
         function = inside.get(id(node))
         found: Iterable[str] = [*texts(first, module, function, everywhere)]
@@ -276,7 +276,7 @@ def texts(
     function: ast.FunctionDef | None,
     everywhere: dict[str, list[str]],
 ) -> Iterator[str]:
-    """Yield what a message may be: as it is written, or what its name is made of."""
+    """Yield the possible texts of a message: a literal one, or those assigned to its name."""
     if isinstance(node, ast.IfExp):
         yield from texts(node.body, module, function, everywhere)
         yield from texts(node.orelse, module, function, everywhere)
@@ -296,14 +296,14 @@ def texts(
 
 
 def returned(modules: list[Module]) -> dict[str, list[str]]:
-    """Return what functions return that return nothing but texts."""
+    """Return the texts of functions that return only texts."""
     found = {}
     for module in modules:
         for function in module.functions:
             values = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value]
             made = [written(value, module.constants) for value in values]
             kind = ast.unparse(function.returns) if function.returns else ""
-            # None stands for nothing to say.
+            # None means that there is no message.
             said = [text for text in made if text]
             if said and (None not in made or "None" in kind) and kind.startswith("str"):
                 found[function.name] = said
@@ -315,21 +315,21 @@ def collect() -> list[Message]:
     modules = [Module(path) for path in sorted(PACKAGE.rglob("*.py"))]
     everywhere = returned(modules)
     single = {f"{name}()": made[0] for name, made in everywhere.items() if len(made) == 1}
-    found = {}
+    messages = {}
     for module in modules:
         module.constants |= single
         for kind, text in said_by(module, everywhere):
-            found[Message(module.name, kind, " ".join(text.split()))] = None
-    return [*found]
+            messages[Message(module.name, kind, " ".join(text.split()))] = None
+    return [*messages]
 
 
 def section_of(module: str) -> str:
-    """Return the heading under which the messages of a module stand.
+    """Return the heading for the messages of a module.
 
     Raises
     ------
     LookupError
-        If there is none.
+        If no heading matches.
     """
     fits = [
         (len(start), heading)
@@ -343,13 +343,13 @@ def section_of(module: str) -> str:
 
 
 def advice_on(text: str) -> str:
-    """Return what to do about a message, where that is known."""
+    """Return the advice on a message, or an empty text."""
     fits = [start for start in ADVICE if text.startswith(start)]
     return ADVICE[max(fits, key=len)] if fits else ""
 
 
 def figures() -> str:
-    """Return the part of the page that is made of the source."""
+    """Return the generated part of the page."""
     lines: dict[str, dict[str, list[str]]] = {heading: {} for heading in SECTIONS}
     for message in collect():
         kinds = lines[section_of(message.module)].setdefault(message.text, [])
@@ -365,7 +365,7 @@ def figures() -> str:
             advice = [advice_on(text)]
             if not help_ and not advice[0]:
                 advice = [OF_KIND[kind] for kind in kinds if kind in OF_KIND]
-            # On the command line nobody sees what kind of exception it was.
+            # The command line does not show the kind of an exception.
             named = [f"{' or '.join(kinds)}."] if kinds != ["UserError"] else []
             said = " ".join(filter(None, [*named, *advice]))
             parts.append(f"- {shown}" + (f"  \n  {said}" if said else ""))
@@ -374,9 +374,9 @@ def figures() -> str:
 
 
 def page() -> str:
-    """Return the text of the page, of which what stands around the messages is kept."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return f"{before}{BEGIN}\n\n{figures()}\n\n{END}{rest.split(END)[1]}"
+    """Return the page with new messages; the text around them stays."""
+    before, after = PAGE.read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures()}\n\n{END}{after.split(END)[1]}"
 
 
 if __name__ == "__main__":

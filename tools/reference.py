@@ -1,7 +1,7 @@
-"""Writes docs/reference.md: every public name and method, its signature, what it does in a line.
+"""Write docs/reference.md: every public name and method, with its signature and summary.
 
-``python tools/reference.py --write`` writes it anew; a test holds the page to the package, so that
-no public name or parameter changes unseen.
+``python tools/reference.py --write`` writes it anew. A test checks the page against the package, so
+that changes of public names and parameters are seen.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ dtypes, errors and examples. Methods along named dimensions are in [With xarray]
 
 
 def signature(name: str, function: Any) -> str:
-    """Return a call as it is written, without types."""
+    """Return the signature of a call, without types."""
     try:
         found = inspect.signature(function)
     except ValueError:
@@ -52,7 +52,7 @@ def signature(name: str, function: Any) -> str:
 
 
 def members(value: Any) -> list[str]:
-    """Return lines on the methods and properties that a class has of its own."""
+    """Return lines on the methods and properties that a class defines itself."""
     lines = []
     if inspect.isclass(value):
         for name, member in vars(value).items():
@@ -66,7 +66,7 @@ def members(value: Any) -> list[str]:
 
 
 def heading_of(name: str) -> str:
-    """Return the heading of a public name.
+    """Return the heading for a public name.
 
     Raises
     ------

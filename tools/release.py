@@ -1,10 +1,10 @@
-"""Builds what is released and tries it, as ``make dist`` does: all of it is left in dist/.
+"""Build the release and test it, as ``make dist`` does; the files stay in dist/.
 
-- The sdist, and the wheel that is built out of it, pass twine's checks.
-- The wheel is installed in a clean environment of each Python that pyproject.toml names and this
-  machine has, alone and with ``[cpu]``, and is used there.
+- The sdist, and the wheel built from it, pass twine's checks.
+- The wheel installs in a clean environment of each Python that pyproject.toml names and this
+  machine has, alone and with ``[cpu]``, and works there.
 - pyright knows the type of everything that the package exports.
-- The CUDA extras resolve for each of these Pythons; what they need is not downloaded.
+- The CUDA extras resolve for each of these Pythons, without downloads of their dependencies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 CUDA = [extra for extra in PROJECT["optional-dependencies"] if extra.startswith("cuda")]
 
-#: Where Pythons are that are not on the path: those of pyenv, and of uv.
+#: Folders with Pythons that are not on the path: those of pyenv, and of uv.
 ELSEWHERE = (".pyenv/versions/{}.*/bin/python", ".local/share/uv/python/cpython-{}.*/bin/python")
 
 SMOKE = """
@@ -40,19 +40,19 @@ print(dc.__version__)
 
 
 def find(version: str) -> str | None:
-    """Return a Python of that version, such as "3.12", or None."""
+    """Return the path of a Python of that version, such as "3.12", or None."""
     homes = [path for pattern in ELSEWHERE for path in Path.home().glob(pattern.format(version))]
     for python in filter(None, [shutil.which(f"python{version}"), *map(str, homes)]):
         ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         done = subprocess.run(ask, capture_output=True, text=True, check=False)
-        # A shim of pyenv stands for versions that it does not run.
+        # pyenv has shims also for versions that it cannot run.
         if done.stdout.strip() == version:
             return python
     return None
 
 
 def run(*command: str | Path, given: str = "", **environment: str) -> str:
-    """Run a command far from the checkout; return what it prints, or exit with what it says."""
+    """Run a command outside the checkout; return its output, or exit with its error."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
@@ -80,7 +80,7 @@ def build() -> Path:
 
 
 def use(python: str, wheel: Path, folder: Path) -> None:
-    """Install the wheel in a new environment, and use it; then the same with ``[cpu]``."""
+    """Install the wheel in a new environment and use it; then the same with ``[cpu]``."""
     uv = [sys.executable, "-m", "uv", "--quiet"]
     run(*uv, "venv", "--python", python, folder)
     for extra in ("", "[cpu]"):
@@ -92,7 +92,7 @@ def use(python: str, wheel: Path, folder: Path) -> None:
 
 
 def know_types(folder: Path) -> None:
-    """Have pyright look at the package that is installed in an environment."""
+    """Check with pyright that all types of the installed package are known."""
     path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
     pyright = [sys.executable, "-m", "pyright", "--ignoreexternal", "--verifytypes", "dask_coop"]
     (score,) = re.findall(r"^Type completeness score: .*$", run(*pyright, PATH=path), re.MULTILINE)
@@ -100,21 +100,21 @@ def know_types(folder: Path) -> None:
 
 
 def resolve(extra: str, version: str, wheel: Path) -> None:
-    """Find releases on the index that go together with one of the extras, on Linux."""
+    """Resolve one of the extras to releases on the index, on Linux."""
     compiled = run(
         *(sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--no-header", "--no-annotate"),
         *("--python-version", version, "--python-platform", "x86_64-manylinux_2_28", "-"),
         given=f"dask-coop[{extra}] @ {wheel.as_uri()}",
     )
-    found = dict(re.findall(r"^([\w-]+)==(\S+)", compiled, re.MULTILINE))
+    releases = dict(re.findall(r"^([\w-]+)==(\S+)", compiled, re.MULTILINE))
     shown = ", ".join(
-        f"{name} {found[name]}" for name in found if name.startswith(("cupy", "dask"))
+        f"{name} {releases[name]}" for name in releases if name.startswith(("cupy", "dask"))
     )
-    print(f"Python {version}: [{extra}] resolves to {len(found)} packages, such as {shown}")
+    print(f"Python {version}: [{extra}] resolves to {len(releases)} packages, such as {shown}")
 
 
 def main() -> None:
-    """Build and try; exit with the first thing that fails."""
+    """Build and test; exit at the first failure."""
     wheel = build()
     pythons = {version: find(version) for version in PYTHONS}
     with tempfile.TemporaryDirectory() as folder:

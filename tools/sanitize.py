@@ -1,9 +1,9 @@
-"""Runs a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools.
+"""Run a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools.
 
 ==================== ============================================================================
-SANITIZE_PROCESSES   how many processes share the GPUs at a time, each with at most 1 GiB of arrays:
-                     by default up to 5
-SANITIZE_REPORT      a file to write the outcome to, which `tools/gpu_run.py --add` takes
+SANITIZE_PROCESSES   number of processes that share the GPUs at a time, each with at most 1 GiB of
+                     arrays: by default up to 5
+SANITIZE_REPORT      a file for the outcome, which `tools/gpu_run.py --add` reads
 ==================== ============================================================================
 """
 
@@ -42,7 +42,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # A host's backtrace keeps the frames of every launch in Python, and the arrays in them.
 _QUIET = ("--show-backtrace", "device")
-# cuda-bindings asks the driver for functions that it is too old for: no error of ours. Those of
+# cuda-bindings looks up functions that an old driver lacks: not an error of ours. Errors of
 # launches are raised in Python.
 TOOLS = {
     "memcheck": (*_QUIET, "--report-api-errors", "no"),
@@ -51,14 +51,14 @@ TOOLS = {
     "initcheck": _QUIET,
 }
 
-#: What a process allocates on a GPU at most, and the most states of groups in a case.
+#: The most bytes that a process allocates on a GPU, and the most states of groups in a case.
 MOST_BYTES, MOST_STATES = 1 << 30, 1 << 23
 
 #: Random cases of each family of tests/fuzz.
 RANDOM = 3
 
 # Lines for a thread, a few, a warp and a block, and one that several blocks share; the same with
-# other lines beside them, few and many, and so many that a thread takes whole ones.
+# few or many other lines beside them, and with so many that a thread reads whole lines.
 ROWS = ((2000, 5), (300, 100), (40, 3000), (3, 20_004), (5,), (100_003,))
 COLUMNS = ((100_003, 3), (300, 257), (7, 5000), (5, 700, 9), (2, 2000, 64), (2, 1 << 21))
 
@@ -85,7 +85,7 @@ _F4 = np.dtype("f4")
 
 
 def kinds(source: str) -> set[str]:
-    """Return the functions of kernels/ that a program is made of."""
+    """Return the functions of kernels/ that a program consists of."""
     body = source[source.index("entry(") :]
     return set(re.findall(r"^ +(\w+)(?:<[^;()]*>)?\(", body[body.index("{\n") :], re.MULTILINE))
 
@@ -94,7 +94,7 @@ def every_strategy(family: strategies.Family, call: Callable[[str], Any]) -> Non
     """Call with "auto" and with each strategy of a family that applies."""
     call(strategies.AUTO)
     for strategy in family:
-        # One that is not for this GPU, dtype or shape says so.
+        # Strategies that do not fit this GPU, dtype or shape raise.
         with suppress(ValueError):
             call(strategy)
 
@@ -116,7 +116,7 @@ def compute(*results: Any) -> None:
         result.compute(scheduler="synchronous")
 
 
-# The parts: each is a process of its own, and takes CuPy and random numbers.
+# The parts: each is a separate process, and takes CuPy and random numbers.
 
 
 def reductions(cupy: Any, rng: np.random.Generator) -> None:
@@ -191,13 +191,13 @@ def histograms(cupy: Any, rng: np.random.Generator) -> None:
                 every_strategy(
                     strategies.HISTOGRAM, partial(histogram.count, x, weights, bins, table)
                 )
-    # As of more weights than are looked at first.
+    # As if there were more weights than the search for the largest reads.
     x, weights = (cupy.asarray(rng.random(100_003)) for _ in range(2))
     bins, table = find_bins(10, (0, 1), x.dtype), cupy.zeros(10, "f8")
     with patch.object(histogram, "_LOOKED_AT", 5000):
         every_strategy(strategies.HISTOGRAM, partial(histogram.count, x, weights, bins, table))
     for name in ("i4", "f8"):
-        # So many are in one table, and in those of buckets.
+        # So many bins fit one table, and the tables of buckets.
         for few in (10, 15_000):
             x = cupy.asarray(rng.integers(0, few, 200_003).astype(name))
             assert unique.count_distinct(x) is not None
@@ -256,7 +256,7 @@ def groups(cupy: Any, rng: np.random.Generator) -> None:
         for some in (ops, ops[:1], ops[3:4]):
             backend.lift_groups(some, x, codes, n)
         if len(shape) == 1:
-            # As of more elements than are dealt at a time.
+            # As if there were more elements than are distributed at a time.
             with patch.object(on_gpu("many_groups"), "_LISTS_BYTES", 1):
                 backend.lift_groups(ops[:1], x, codes, n)
 
@@ -295,7 +295,7 @@ def matrices(cupy: Any, rng: np.random.Generator) -> None:
 
 
 def chunks_together(cupy: Any, rng: np.random.Generator) -> None:
-    """Launch kernels over several chunks: one GPU is a team, too."""
+    """Launch kernels over several chunks; one GPU is a team, too."""
     from dask_coop.cuda import team as teams
 
     multichunk = on_gpu("multichunk")
@@ -323,7 +323,7 @@ def transfers(cupy: Any, rng: np.random.Generator) -> None:
     """Copy arrays to the GPU and back, in small pieces."""
     from dask_coop.cuda import transfer
 
-    # So that few elements are many pieces, with a last one that is shorter.
+    # Small pieces, so that few elements make many, with a shorter last one.
     transfer.BUFFER_BYTES, transfer.SMALL_BYTES = 4096, 1
     line, cube = rng.integers(0, 256, 100_003).astype("u1"), rng.random((33, 7, 65))
     for x in (
@@ -340,7 +340,7 @@ def transfers(cupy: Any, rng: np.random.Generator) -> None:
 
 
 def random_cases(share: int, shares: int, cupy: Any, rng: np.random.Generator) -> None:
-    """Judge a few random cases of a share of the families: so every public function has some."""
+    """Check a few random cases of some families, so that every public function runs."""
     sys.path.insert(0, str(REPOSITORY / "tests"))
     from fuzz.families import FAMILIES
     from fuzz.work import work
@@ -353,8 +353,8 @@ def random_cases(share: int, shares: int, cupy: Any, rng: np.random.Generator) -
 
 
 _SHARES = 3
-#: Each is a process, those of the second table once more with the kernels for GPUs without clusters
-#: and bulk copies.
+#: Each part is a process; those of the second table run once more with the kernels for GPUs without
+#: clusters and bulk copies.
 ONCE: dict[str, Callable[[Any, np.random.Generator], None]] = {
     "transfers": transfers,
     **{f"random_{i}": partial(random_cases, i, _SHARES) for i in range(_SHARES)},
@@ -370,9 +370,9 @@ JOBS = (*ONCE, *TWICE, *(f"{name} portable" for name in TWICE))
 
 
 def modest(cupy: Any) -> Callable[[int], Any]:
-    """Return what allocates memory, all in all no more than a process may.
+    """Return an allocator with a limit on all memory of a process.
 
-    It is no pool, whose blocks are larger than what was asked for and seldom fresh.
+    It is not a pool, whose blocks are larger than requested and seldom fresh.
     """
     live = 0
 
@@ -392,7 +392,7 @@ def modest(cupy: Any) -> Callable[[int], Any]:
 
 
 def run_part(job: str, launched_file: str) -> None:
-    """Run a part's cases, and write down what kinds of kernels were launched."""
+    """Run a part's cases, and write down the kinds of launched kernels."""
     import cupy
 
     from dask_coop.cuda import compiler, launch
@@ -414,7 +414,7 @@ def run_part(job: str, launched_file: str) -> None:
         return load(source, *arguments, **options)
 
     launch.load = teams.load = recording
-    # All kernels are called `entry`: only by their lines can one be told from another.
+    # All kernels are called `entry`: only their lines tell one from another.
     compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
     (ONCE | TWICE)[name](cupy, np.random.default_rng(0))
     cupy.cuda.runtime.deviceSynchronize()
@@ -422,7 +422,7 @@ def run_part(job: str, launched_file: str) -> None:
 
 
 class Runner:
-    """Runs parts in processes of their own, spread over the GPUs."""
+    """Runs parts in separate processes, spread over the GPUs."""
 
     def __init__(self, folder: str) -> None:
         import cupy
@@ -467,7 +467,7 @@ def main(tools: list[str]) -> int:
     start = monotonic()
     with TemporaryDirectory() as folder:
         runner = Runner(folder)
-        # What this compiles, the others find in the cache.
+        # The others find in the cache what this compiles.
         if any(runner.run([("", job) for job in JOBS], sanitizer).values()):
             return 1
         listed = set().union(*map(kinds, program_sets.everything()))

@@ -1,4 +1,4 @@
-"""What the site is made of beside its pages: the lists of all names, and llms.txt."""
+"""Files of the site besides its pages: the lists of all names, and llms.txt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import dask_coop
 
 
 def into_a_folder(gallery: dict[str, Any], script: dict[str, Any]) -> list[str]:
-    """Return the arguments of a script of the gallery: where it leaves what it draws."""
+    """Return the arguments of a script of the gallery: the folder for its drawings."""
     return ["--out", "../build/gallery"]
 
 
@@ -34,10 +34,10 @@ def write_llms(app: Any, exception: Exception | None) -> None:
 
 def _in_order(env: Any, name: str) -> list[str]:
     """Return the pages below a page, in the order of the tables of contents."""
-    found = []
+    pages = []
     for child in env.toctree_includes.get(name, []):
-        found += [child, *_in_order(env, child)]
-    return found
+        pages += [child, *_in_order(env, child)]
+    return pages
 
 
 def _opening(page: nodes.document) -> str:
@@ -50,7 +50,7 @@ def _opening(page: nodes.document) -> str:
 
 
 def write_api(folder: Path) -> None:
-    """Write the pages that autosummary makes the site's reference of."""
+    """Write the pages from which autosummary makes the site's reference."""
     from dask_coop.xarray import CoopDataArray
 
     methods = sorted(name for name in vars(CoopDataArray) if name[0] != "_")
@@ -61,12 +61,12 @@ def write_api(folder: Path) -> None:
         "xarray": _tables("Along named dimensions", METHODS, "dask_coop.xarray", labelled),
     }.items():
         path = folder / f"{name}.rst"
-        # What has not changed need not be read anew.
+        # Unchanged files need not be read anew.
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
 
 
-#: What stands above all public names, and above the methods of arrays with labels.
+#: The texts above all public names, and above the methods of arrays with labels.
 NAMES = """Every public name of ``dask_coop``. Methods of xarray's arrays are on another page:
 
 .. toctree::

@@ -1,8 +1,9 @@
-"""Runs other libraries' own tests with ours in the place of theirs: ``python tools/upstream.py``.
+"""Run other libraries' own tests with our functions in place of theirs.
 
-``python tools/upstream.py flox -- -n 2 -k scan`` runs one suite, and passes the rest to pytest. A
-test that fails counts if it passes without ours: it is run again. Which differ, and why we stand by
-it, is a list, and a test of it that passes is an error as well.
+``python tools/upstream.py flox -- -n 2 -k scan`` runs one suite, and passes the options after
+``--`` to pytest; without arguments all suites run. A test that fails counts only if it passes
+without ours, for which it is run again. A list has the tests that differ, and why we stand by it; a
+listed test that passes is an error as well.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from xml.etree import ElementTree
 REPOSITORY = Path(__file__).parents[1]
 
 
-#: Has this library installed, and tells at the end what was called.
+#: Installs this library, and reports at the end which functions were called.
 INSTALLED = """
 import gc
 import json
@@ -53,7 +54,7 @@ def pytest_sessionfinish():
         json.dump({"served": served, "refused": refused}, file)
 """
 
-#: Leaves out all but one test of so many, chosen by its name, and those that are to fail.
+#: Deselects all but one test of so many, chosen by its name, and expected failures.
 SHARE = """
 
 from zlib import crc32
@@ -75,20 +76,20 @@ class Suite:
     ----------
     name : str
     needs : tuple of str
-        The packages without which tests do not run, first the one whose tests they are.
+        The packages that tests need, first the one whose tests they are.
     find : callable
-        Puts tests into a folder, or finds them where they are; returns where they are run.
+        Puts tests into a folder, or finds an installed copy; returns where to run them.
     tests : tuple of str
-        Files and options of pytest.
+        Files and options for pytest.
     differences : dict of str to str
         Tests that fail with ours, as patterns of :mod:`fnmatch`, and why we stand by it.
     plugin : str
-        A module that is imported before the tests are, and puts ours in the place of theirs. How
-        often it has served and refused what it writes to a file.
+        A module that is imported before the tests, and puts ours in place of theirs. It writes to
+        a file how often it has served and refused a call.
     every : int
         One test of so many is run, and all of those that fail with ours.
     besides : tuple of str
-        Names of tests that are run in any case.
+        Names of tests that always run.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Suite:
 
 @dataclass
 class Outcome:
-    """What came out of a run: how many tests, those that failed, what ours served and refused."""
+    """The outcome of a run: number of tests, failures, and calls that ours served and refused."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class Outcome:
 
 
 def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
-    """Return what takes tests out of a package's sdist, which pip finds: wheels have none."""
+    """Return a function that extracts tests from a package's sdist, by pip: wheels have none."""
 
     def find(folder: Path) -> Path:
         wanted = f"{package}=={version(package)}"
@@ -133,7 +134,7 @@ def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
 
 
 def from_package(package: str) -> Callable[[Path], Path]:
-    """Return what finds the tests that an installed package has."""
+    """Return a function that finds the tests in an installed package."""
 
     def find(folder: Path) -> Path:
         spec = find_spec(package)
@@ -207,7 +208,7 @@ SUITES = {
 def run(
     suite: Suite, root: Path, arguments: Sequence[str] = (), *, with_ours: bool = True
 ) -> Outcome:
-    """Run tests in the folder where they are found, with or without ours."""
+    """Run tests in their folder, with or without ours."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plugin = folder / f"{suite.name}_in_place.py"
@@ -249,7 +250,7 @@ def _read(report: Path) -> Outcome:
         problem = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped") is not None
         if problem is not None:
-            # Tests of a class have its name behind that of the module; an interrupted one has none.
+            # Tests of a class have its name behind the module's; interrupted tests have none.
             last = case.get("classname", "").rpartition(".")[2]
             parts = [case.get("file", ""), *[last][: last.startswith("Test")], case.get("name", "")]
             outcome.failed["::".join(parts)] = problem.get("message", "")
@@ -258,7 +259,7 @@ def _read(report: Path) -> Outcome:
 
 
 def judge(suite: Suite, tests: Iterable[str], *, whole: bool) -> tuple[list[str], list[str]]:
-    """Return failures that are no known differences, and known ones that are none any more."""
+    """Return failures that are not known differences, and known differences that now pass."""
     failed = {test: test.rpartition("::")[2] for test in tests}
     new = [
         test
@@ -276,7 +277,7 @@ def _plain(pattern: str) -> str:
 
 
 def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
-    """Run a suite and say what came out; return whether that is as it should be."""
+    """Run a suite and print the outcome; return whether it is as expected."""
     for package in suite.needs:
         try:
             version(package)
@@ -313,15 +314,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
     parser.add_argument("--folder", type=Path, help="where tests are put and left")
-    mine, rest = sys.argv[1:], []
-    if "--" in mine:
-        at = mine.index("--")
-        mine, rest = mine[:at], mine[at + 1 :]
-    asked = parser.parse_args(mine)
+    own_options, pytest_options = sys.argv[1:], []
+    if "--" in own_options:
+        at = own_options.index("--")
+        own_options, pytest_options = own_options[:at], own_options[at + 1 :]
+    asked = parser.parse_args(own_options)
     with tempfile.TemporaryDirectory() as name:
         folder = asked.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        good = [check(SUITES[suite], folder, rest) for suite in asked.suites or SUITES]
+        good = [check(SUITES[suite], folder, pytest_options) for suite in asked.suites or SUITES]
     sys.exit(not all(good))
 
 

@@ -1,8 +1,8 @@
-"""How exact results are: their errors beside those of NumPy, Dask and CuPy, and where bits differ.
+"""Accuracy: errors of results beside those of NumPy, Dask and CuPy, and where bits differ.
 
-``python -m benchmarks.systems.accuracy [--gpu]`` holds results to exact arithmetic: sums of floats
-are those of ``math.fsum``, which rounds once, means and variances those of fractions. The figures
-of docs/numbers.md and its plots are made of benchmarks/results/accuracy/*.json, by ``--write``.
+``python -m benchmarks.systems.accuracy [--gpu]`` compares results with exact arithmetic: sums of
+floats with ``math.fsum``, which rounds once, means and variances with fractions. ``--write`` makes
+the figures of docs/numbers.md and its plots from benchmarks/results/accuracy/*.json.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PLOTS = "../benchmarks/results/accuracy"
 NUMPY, DASK, OURS, REPRODUCIBLE = "NumPy", "dask.array", "dask_coop", "dask_coop, reproducible"
 CUPY, OURS_GPU = "CuPy", "dask_coop, CuPy chunks"
 
-#: What a line is drawn with, by who did it.
+#: The style of each contender's line.
 LINES = {
     NUMPY: ("#2b5d8a", "o-"),
     DASK: ("#6a994e", "s-"),
@@ -52,7 +52,7 @@ Call = Callable[[Any], Any]
 
 
 def samples(work: str, n: int) -> Any:
-    """Return the elements that a work is tried on."""
+    """Return the elements for a work."""
     rng = np.random.default_rng(n)
     if "1e8" in work:
         return 1e8 + rng.normal(size=n)
@@ -63,7 +63,7 @@ def samples(work: str, n: int) -> Any:
 
 
 def exact(work: str, x: Any) -> float:
-    """Return the result of exact arithmetic, rounded once; of running sums that of the last."""
+    """Return the exact result, rounded once; for running sums the last one."""
     total = math.fsum(x.tolist())
     if not work.startswith("var"):
         return total
@@ -73,7 +73,7 @@ def exact(work: str, x: Any) -> float:
     return float(squares / len(x) - (mean - Fraction(near)) ** 2)
 
 
-#: What is tried: its words, and what NumPy, Dask and this library are called with.
+#: The works: their words, and their calls in NumPy, Dask and this library.
 WORKS: dict[str, Callable[[Any, Any], Any]] = {
     "sum of float32": lambda lib, x: lib.sum(x),
     "sum of float64": lambda lib, x: lib.sum(x),
@@ -85,7 +85,7 @@ WORKS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def contenders(gpu: bool) -> Iterator[tuple[str, Any, Call]]:
-    """Yield who is tried, by which library, and what makes its array of NumPy's."""
+    """Yield the contenders: name, library, and function that makes an array from NumPy's."""
 
     def lazy(x: Any) -> Any:
         return da.from_array(x, chunks=CHUNK)
@@ -101,29 +101,29 @@ def contenders(gpu: bool) -> Iterator[tuple[str, Any, Call]]:
 
 
 def error(found: Any, expected: float, dtype: Any) -> float:
-    """Return the relative error, in units of what a rounding of the result's dtype may be off."""
+    """Return the relative error, in units of half an epsilon of the result's dtype."""
     off = abs(float(Fraction(float(found)) - Fraction(expected)))
     return off / (abs(expected) * float(np.finfo(dtype).eps) / 2)
 
 
 def value(result: Any) -> float:
-    """Return a result as a number, of whichever library."""
+    """Return a result of any library as a number."""
     return float(result.compute() if hasattr(result, "compute") else result)
 
 
 def errors(sizes: tuple[int, ...], gpu: bool) -> Iterator[Row]:
-    """Yield the errors of each work, by who did it and how many elements there were."""
+    """Yield the errors of each work, by contender and number of elements."""
     for work, call in WORKS.items():
         for n in sizes:
             x = samples(work, n)
             expected = exact(work, x)
             for by, library, make in contenders(gpu):
-                found = value(call(library, make(x)))
-                yield {"work": work, "by": by, "n": n, "error": error(found, expected, x.dtype)}
+                computed = value(call(library, make(x)))
+                yield {"work": work, "by": by, "n": n, "error": error(computed, expected, x.dtype)}
 
 
 def spread(n: int, chunkings: int, gpu: bool) -> Iterator[Row]:
-    """Yield how far sums are from the exact one, chunking by chunking."""
+    """Yield the errors of sums, for one chunking after another."""
     x = samples("sum of float64 of both signs", n)
     expected = exact("sum", x)
     chunks = [int(c) for c in np.unique(np.geomspace(n // 500, n, chunkings).astype(int))]
@@ -135,18 +135,18 @@ def spread(n: int, chunkings: int, gpu: bool) -> Iterator[Row]:
     if gpu:
         calls[OURS_GPU] = lambda y: dc.sum(dc.to_gpu(y))
     for by, call in calls.items():
-        found = [value(call(da.from_array(x, chunks=c))) for c in chunks]
+        sums = [value(call(da.from_array(x, chunks=c))) for c in chunks]
         ulp = float(np.spacing(abs(expected)))
-        off = [float(Fraction(v) - Fraction(expected)) / ulp for v in found]
+        off = [float(Fraction(v) - Fraction(expected)) / ulp for v in sums]
         yield {"work": "chunkings", "by": by, "n": n, "chunks": chunks, "off": off}
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the results in `folder`."""
+    """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += order.heading(path, machine)
         tried = [row for row in rows if row["work"] != "chunkings"]
         by = list(dict.fromkeys(row["by"] for row in tried))
@@ -172,7 +172,7 @@ def figures(folder: Path) -> str:
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw the results in `folder`, beside them."""
+    """Draw the results in `folder`, beside them, and return the paths."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -193,7 +193,7 @@ def _errors(rows: list[Row], path: Path, make: Any) -> Path:
         for by in dict.fromkeys(row["by"] for row in tried):
             mine = [row for row in tried if (row["work"], row["by"]) == (work, by)]
             color, style = LINES[by]
-            # An exact result has no logarithm: it is drawn at the lower end.
+            # Exact results have no logarithm of their error: draw them at the lower end.
             heights = [max(row["error"], 0.01) for row in mine]
             axes.plot(
                 [row["n"] for row in mine], heights, style, color=color, label=by, markersize=4
@@ -236,12 +236,12 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="beside CuPy, on a GPU")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/numbers.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        rows = chain(errors(SIZES, given.gpu), spread(10**6, 60, given.gpu))
-        path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        collective.keep(order.facts(given.gpu), rows, path)
-    if given.write or given.results == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        rows = chain(errors(SIZES, options.gpu), spread(10**6, 60, options.gpu))
+        path = options.results / ("gpu.json" if options.gpu else "cpu.json")
+        collective.keep(order.facts(options.gpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)
 

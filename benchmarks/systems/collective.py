@@ -1,12 +1,12 @@
 """The three ways beside dask.array: ``python -m benchmarks.systems.collective``; --cpu: no GPU.
 
-The same array lies in memory in 16, 32, 64 and 128 chunks, on the workers of a cluster, one for
-each GPU, and then on the GPUs of a `dask_coop.Node`. A sample is the time from the call of the
-function to its result: values at hand of the collective, arrays in memory of the others, with every
-GPU synchronised. A time is written down only after the result was found right.
+The same array is in memory in 16, 32, 64 and 128 chunks, first on the workers of a cluster, one for
+each GPU, then on the GPUs of a `dask_coop.Node`. A sample is the time from the call of the function
+to its result: values on the host for the collective, arrays in memory for the others, with every
+GPU synchronised. A time is recorded only after its result has been checked.
 
-The figures of docs/collective.md are made of benchmarks/results/collective/*.json, by
-``python -m benchmarks.systems.collective --write``.
+``python -m benchmarks.systems.collective --write`` makes the figures of docs/collective.md from
+benchmarks/results/collective/*.json.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ RESULTS = HERE / "results" / "collective"
 PAGE = HERE.parent / "docs" / "collective.md"
 
 SAMPLES, FEW = 15, 5
-#: Elements in all, and the numbers of chunks.
+#: The number of elements, and the numbers of chunks.
 SIZE, CPU_SIZE, COUNTS = 1 << 32, 1 << 17, (16, 32, 64, 128)
 BINS = (256, 16_384)
 WORKS = ("cumsum", "sum", "min", "describe", *(f"histogram, {bins} bins" for bins in BINS))
 DA, PLAIN, COLLECTIVE = "dask.array", 'engine="auto"', 'engine="collective"'
 NODE = "dask_coop.Node"
-#: Those that are measured, and the colours of their lines.
+#: The contenders, and the colours of their lines.
 CONTENDERS = {DA: "#6a994e", PLAIN: "#8d6a9f", COLLECTIVE: "#c8553d", NODE: "#2f6f9f"}
 
-#: What is wanted of the collective, in milliseconds on GPUs, for 16 and for 128 chunks.
+#: The aims of the collective, in milliseconds on GPUs, for 16 and for 128 chunks.
 WANTED = {"cumsum": 10.0, "sum": 5.0, "min": 5.0, "describe": 5.0, **dict.fromkeys(WORKS[4:], 6.0)}
-#: And how often it is to be faster than dask.array on the CPU, for 32 and 128 chunks.
+#: Its wanted speedups over dask.array on the CPU, for 32 and 128 chunks.
 FASTER = {"cumsum": 10.0, "sum": 5.0}
 
 
@@ -65,7 +65,7 @@ def call(module: Any, work: str, x: Any, **engine: str) -> list[Any]:
 
 
 def check(work: str, results: Sequence[Any], truth: dict[str, Any]) -> None:
-    """Raise unless results on the host are right; of a scan those are the ends of the chunks."""
+    """Raise unless results on the host are right; for a scan these are the ends of the chunks."""
     close = partial(np.testing.assert_allclose, rtol=1e-5)
     if work == "cumsum":
         close(results[0], np.cumsum(truth["sums"]))
@@ -74,7 +74,7 @@ def check(work: str, results: Sequence[Any], truth: dict[str, Any]) -> None:
     elif work == "min":
         close(results[0], truth["min"])
     elif work == "describe":
-        # dask.array has no counts, the first two.
+        # dask.array lacks the first two, which are counts.
         low, _, total, *_ = results[-6:]
         close([low, total], [truth["min"], sum(truth["sums"])])
     else:
@@ -82,7 +82,7 @@ def check(work: str, results: Sequence[Any], truth: dict[str, Any]) -> None:
 
 
 def truths(xp: Any, blocks: Iterator[Any]) -> dict[str, Any]:
-    """Return what results are held to, from the chunks themselves."""
+    """Return the right results, computed from the chunks themselves."""
     found: dict[str, Any] = {"sums": [], "min": math.inf, **dict.fromkeys(WORKS[4:], 0)}
     for x in blocks:
         found["sums"].append(float(x.sum(dtype="f8")))
@@ -95,7 +95,7 @@ def truths(xp: Any, blocks: Iterator[Any]) -> dict[str, Any]:
 
 
 def to_host(work: str, results: Sequence[Any]) -> list[Any]:
-    """Return what `check` takes."""
+    """Return results in the form that `check` expects."""
     import dask
 
     if work == "cumsum":
@@ -114,9 +114,9 @@ def _host(x: Any) -> Any:
 
 
 def samples(run: Callable[[], Any], most: int, forget: Callable[[], None]) -> list[float]:
-    """Return milliseconds from the call to the result, after two that are not counted.
+    """Return the milliseconds from the call to the result, after two calls that do not count.
 
-    Results may have the name of those before, which `forget` waits to be gone for.
+    A result may have the name of the one before; `forget` waits until that is gone.
     """
     times = []
     for _ in range(most + 2):
@@ -175,7 +175,7 @@ def on_cluster(client: Any, sync: Any, xp: Any, size: int, count: int) -> Iterat
 
 
 def on_node(gpus: int, xp: Any, size: int) -> Iterator[Row]:
-    """Time the node."""
+    """Time the functions on a node."""
     import dask
 
     import dask_coop
@@ -216,7 +216,7 @@ def array(xp: Any, size: int, count: int) -> Any:
 
 
 def spread(client: Any, xp: Any, size: int, count: int) -> Any:
-    """Return the array in memory, the same number of neighbouring chunks on every worker."""
+    """Return the array in memory, with the same number of neighbouring chunks on every worker."""
     from dask.array import Array
     from dask.highlevelgraph import HighLevelGraph
 
@@ -249,7 +249,7 @@ def row(
     times: list[float] | None = None,
     **more: Any,
 ) -> Row:
-    """Return a row of the results, and show it."""
+    """Return a row of the results, and print it."""
     made = {"work": work, "contender": contender, "workers": workers, "chunks": chunks, **more}
     if times is not None:
         made |= {"ms": statistics.median(times), "samples": [round(ms, 4) for ms in times]}
@@ -314,7 +314,7 @@ def run(out: Path, cpu: bool, size: int) -> Path:
 
 
 def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> None:
-    """Print results as they come, and have a file hold those that there are."""
+    """Print results as they come, and write them to a file each time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     kept: list[Row] = []
     for row in rows:
@@ -324,13 +324,13 @@ def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> None:
 
 
 def as_text(machine: dict[str, Any], rows: list[Row]) -> str:
-    """Return results as JSON, a row a line."""
+    """Return the results as JSON, one row a line."""
     lines = ",\n".join(map(json.dumps, rows))
     return f'{{"machine": {json.dumps(machine)},\n"rows": [\n{lines}\n]}}\n'
 
 
 def figures(folder: Path, start: Path) -> str:
-    """Return what the page in the folder `start` says of the results in `folder`."""
+    """Return the figures of the page in the folder `start` for the results in `folder`."""
     parts = []
     found_in = {path: json.loads(path.read_text()) for path in folder.glob("*.json")}
     for path in sorted(found_in, key=lambda path: (not found_in[path]["machine"]["gpu"], path)):
@@ -352,7 +352,7 @@ def figures(folder: Path, start: Path) -> str:
 
 
 def relative(path: Path, start: Path) -> str:
-    """Return the way to a file from a folder."""
+    """Return the relative path of a file from a folder."""
     return os.path.relpath(path, start)
 
 
@@ -435,10 +435,10 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="NumPy chunks, on two processes")
     parser.add_argument("--size", type=int, help="elements in all")
     parser.add_argument("--write", action="store_true", help="only write docs/collective.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        print(run(given.out, given.cpu, given.size or (CPU_SIZE if given.cpu else SIZE)))
-    if given.write or given.out == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        print(run(options.out, options.cpu, options.size or (CPU_SIZE if options.cpu else SIZE)))
+    if options.write or options.out == RESULTS:
         write()
 
 

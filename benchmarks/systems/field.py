@@ -1,6 +1,7 @@
-"""An xarray script that knows nothing of dask_coop: statistics of a field, timed one by one.
+"""An xarray script without any mention of dask_coop: statistics of a field, timed one by one.
 
-Prints a line of JSON for each. `unchanged.py` runs it with and without `python -m dask_coop run`.
+It prints a line of JSON for each. `unchanged.py` runs it with and without `python -m dask_coop
+run`.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=float, default=2.0, help="size of the field")
     parser.add_argument("--samples", type=int, default=3)
-    given = parser.parse_args()
-    t = field(given.gib)
+    options = parser.parse_args()
+    t = field(options.gib)
     for name, work in WORK.items():
         times, parts = [], 0.0
-        for _ in range(given.samples):
+        for _ in range(options.samples):
             begin = time.perf_counter()
             (result,) = dask.compute(work(t))
             times.append(time.perf_counter() - begin)

@@ -1,8 +1,8 @@
 """Series with gaps on a GPU: ``python -m benchmarks.systems.fills``.
 
 Filled gaps, exponentially weighted means and integrals of one large array in one chunk, beside a
-copy of the array and what CuPy and PyTorch have. Every result is held to another's before its time
-is written down, which is that between two events.
+copy of the array and functions of CuPy and PyTorch. Every result is compared with another's before
+its time, that between two events, is recorded.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def scanned(x: Any, axis: int, monoid: Any, reverse: bool = False) -> Any:
 
 
 def by_indices(xp: Any, x: Any, axis: int) -> Any:
-    """Return `x` with its gaps filled by what a library without such a function has.
+    """Return `x` with its gaps filled, in the way of a library without such a function.
 
-    The last valid index before an element is a running maximum, which CuPy lacks: it sums up.
+    The last valid index before an element is a running maximum, which CuPy lacks: this uses sums.
     """
     valid = ~xp.isnan(x)
-    # Valid elements of all lines one after the other; their number up to an element tells which.
+    # The valid elements of all lines, one after the other; an element's count of them is the index.
     lines = xp.moveaxis(x, axis, -1)
     counts = xp.cumsum(xp.moveaxis(valid, axis, -1), -1, dtype="i4")
     ends = xp.cumsum(counts[..., -1].ravel(), dtype="i8")
@@ -105,14 +105,14 @@ def _same(xp: Any, expected: Any, result: Any) -> bool:
 
 
 def main() -> None:
-    """Measure, and write what was found."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--power", type=int, default=30, help="arrays have 2**POWER elements")
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
-    given = parser.parse_args()
-    rows = on_gpu(1 << given.power, given.samples)
-    collective.keep(facts(True), rows, given.results / "fills.json")
+    options = parser.parse_args()
+    rows = on_gpu(1 << options.power, options.samples)
+    collective.keep(facts(True), rows, options.results / "fills.json")
 
 
 if __name__ == "__main__":

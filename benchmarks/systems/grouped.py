@@ -1,9 +1,9 @@
 """Groups: ``python -m benchmarks.systems.grouped [--cpu]``, on a GPU or without one.
 
 Statistics of groups of one large array, beside flox with each of its engines, or beside CuPy and
-PyTorch. Every result is held to the peer's before its time is written down. The figures of
-docs/grouped.md are made of benchmarks/results/grouped/*.json, by
-``python -m benchmarks.systems.grouped --write``.
+PyTorch. Every result is compared with the peer's before its time is recorded.
+``python -m benchmarks.systems.grouped --write`` makes the figures of docs/grouped.md from
+benchmarks/results/grouped/*.json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .order import HERE, OURS, Row, compared, facts
 RESULTS = HERE / "results" / "grouped"
 PAGE = HERE.parent / "docs" / "grouped.md"
 
-#: flox's engines, of which the fastest counts.
+#: flox's engines; the fastest counts.
 ENGINES = ("flox", "numpy", "numbagg")
 #: The statistics of flox's own benchmark.
 FUNCS = ("sum", "nansum", "mean", "nanmean", "max", "nanmax", "count")
@@ -51,7 +51,7 @@ def shapes() -> Iterator[tuple[str, Any, Any, Any]]:
 
 
 def chunk(x: Any, labels: Any, funcs: list[str], axis: Any) -> Call:
-    """Return a call of ours for an array that is one chunk."""
+    """Return a call of our function for an array that is one chunk."""
     import dask
     import dask.array as da
 
@@ -65,7 +65,7 @@ def chunk(x: Any, labels: Any, funcs: list[str], axis: Any) -> Call:
 
 
 def theirs(x: Any, labels: Any, func: str, axis: Any, engine: str) -> Call:
-    """Return a call of flox for an array of NumPy."""
+    """Return a call of flox for a NumPy array."""
     flox: Any = import_module("flox")
     if axis == 0:
         x = x.T
@@ -73,7 +73,7 @@ def theirs(x: Any, labels: Any, func: str, axis: Any, engine: str) -> Call:
 
 
 def on_host(samples: int, only: str = "") -> Iterator[Row]:
-    """Measure NumPy chunks, beside flox: the calls of each take turns."""
+    """Measure NumPy chunks, beside flox; calls take turns."""
     for name, x, labels, axis in shapes():
         for func in FUNCS:
             work = f"{func} of {name}"
@@ -88,15 +88,15 @@ def on_host(samples: int, only: str = "") -> Iterator[Row]:
 
 
 def beside(work: str, calls: dict[str, Call], samples: int) -> Iterator[Row]:
-    """Yield the least time of each of several calls, in ms, which have to agree."""
+    """Yield the least time of each of several calls, in ms; raise if their results differ."""
     expected: Any = None
     left: dict[str, Call] = {}
     for by, call in calls.items():
         try:
-            found = call()
-            found = found[0] if isinstance(found, tuple) else found
-            expected = found if expected is None else expected
-            np.testing.assert_allclose(found, expected, rtol=1e-4)
+            result = call()
+            result = result[0] if isinstance(result, tuple) else result
+            expected = result if expected is None else expected
+            np.testing.assert_allclose(result, expected, rtol=1e-4)
             left[by] = call
         except Exception as error:
             yield {"work": work, "by": by, "note": f"{type(error).__name__}: {error}"[:200]}
@@ -106,8 +106,8 @@ def beside(work: str, calls: dict[str, Call], samples: int) -> Iterator[Row]:
             begin = time.perf_counter()
             call()
             times[by].append(1e3 * (time.perf_counter() - begin))
-    for by, found in times.items():
-        yield {"work": work, "by": by, "ms": min(found)}
+    for by, milliseconds in times.items():
+        yield {"work": work, "by": by, "ms": min(milliseconds)}
 
 
 def main() -> None:
@@ -118,14 +118,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the works whose names have this in them")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/grouped.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         rows = (
-            on_host(given.samples, given.only) if given.cpu else grouped_gpu.on_gpu(given.samples)
+            on_host(options.samples, options.only)
+            if options.cpu
+            else grouped_gpu.on_gpu(options.samples)
         )
-        path = given.results / ("cpu.json" if given.cpu else "gpu.json")
-        collective.keep(facts(not given.cpu), rows, path)
-    if given.write or given.results == RESULTS:
+        path = options.results / ("cpu.json" if options.cpu else "gpu.json")
+        collective.keep(facts(not options.cpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(compared(RESULTS), PAGE)
 
 

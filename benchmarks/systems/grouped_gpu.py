@@ -1,7 +1,7 @@
 """Reductions by group of one chunk, as `benchmarks.systems.grouped` measures them on a GPU.
 
-The chunk function alone, beside CuPy and PyTorch. Every result is held to a peer's, or to sums of
-parts, before its time is written down; a time is that between two events.
+Only the chunk function is timed, beside CuPy and PyTorch, between two events. Every result is
+compared with a peer's, or with sums of parts, before its time is recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def operation(monoid: MonoidRow) -> Operation:
 
 
 def timed(gpu: Gpu, nbytes: int, work: str, by: str, call: Call, check: Any = None) -> Row:
-    """Return a row that says how fast the bytes of the input were read, too."""
+    """Return a row that also has the rate at which the bytes of the input were read."""
     row = gpu.row(work, by, call, check)
     if "ms" in row:
         row["GB/s"] = nbytes / row["ms"] / 1e6
@@ -98,7 +98,7 @@ def columns(gpu: Gpu, hours: int, space: int, torch: Any) -> Iterator[Row]:
 
 
 def zones(gpu: Gpu, size: int, torch: Any) -> Iterator[Row]:
-    """Measure statistics of labels that lie as the elements do, uniform and uneven."""
+    """Measure statistics with a label for each element, uniform and uneven."""
     xp = gpu.xp
     rng = xp.random.default_rng(2)
     x = rng.random(size, dtype="f4")

@@ -1,12 +1,12 @@
 """`dask_coop.Node` beside a LocalCUDACluster: ``python -m benchmarks.systems.node``, on GPUs.
 
-Everybody gets the same float32 chunks of 1 GiB, in memory where they were made. A sample is the
+All contenders get the same float32 chunks of 1 GiB, in memory where they were made. A sample is the
 time from the call of the function to its result in memory with every GPU synchronised, Dask's own
-work included; that of a *launch* is the device's time between two events around one launch, over
-4 GiB a GPU. A time is written down only after the result was found right.
+work included. The time of a *launch* is the device's, between two events around one launch, over
+4 GiB a GPU. A time is recorded only after its result has been checked.
 
-The figures of docs/node.md are made of benchmarks/results/node/*.json, by
-``python -m benchmarks.systems.node --write``.
+``python -m benchmarks.systems.node --write`` makes the figures of docs/node.md from
+benchmarks/results/node/*.json.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DA, PLAIN = "dask.array, LocalCUDACluster", "dask_coop, LocalCUDACluster"
 NODE, LAUNCH = "dask_coop.Node", "launch"
 FLAGS = "words in peer memory"
 
-#: A kernel that holds a GPU, and for how many nanoseconds.
+#: A kernel that keeps a GPU busy, and for how many nanoseconds.
 SPIN = """extern "C" __global__ void spin(long long nanoseconds) {
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
@@ -51,10 +51,10 @@ SPIN = """extern "C" __global__ void spin(long long nanoseconds) {
 }"""
 SPINNING = 500_000
 
-#: Where the figures stand in the page.
+#: The marks around the figures in the page.
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
-#: What is wanted, in milliseconds: of the node and of the plain graph on 4 GPUs, of a launch.
+#: The aims, in milliseconds: of the node and of the plain graph on 4 GPUs, and of a launch.
 WANTED = {
     "cumsum": (8.0, 35.0, 3.1),
     "sum": (4.0, 30.0, 1.0),
@@ -95,9 +95,9 @@ def call(module: Any, work: str, x: Any) -> Any:
 def samples(
     lazy: Callable[[], Any], wait: Callable[[Any], None], forget: Callable[[], None]
 ) -> list[float]:
-    """Return milliseconds from the call to the result, after some that are not counted.
+    """Return the milliseconds from the call to the result, after some calls that do not count.
 
-    A result has the name of the one before, which `forget` waits to be gone for.
+    A result has the name of the one before; `forget` waits until that is gone.
     """
     times = []
     for _ in range(SAMPLES + 3):
@@ -111,7 +111,7 @@ def samples(
 
 
 def truths(size: int, count: int) -> dict[str, Any]:
-    """Return what results are held to, from the chunks themselves."""
+    """Return the right results, computed from the chunks themselves."""
     import cupy
 
     found: dict[str, Any] = {"sums": [], **{work: 0 for work in WORKS[2:]}}
@@ -144,7 +144,7 @@ def ends(x: Any) -> Any:
 
 
 def to_host(work: str, result: Any) -> Any:
-    """Return what `check` takes."""
+    """Return a result in the form that `check` expects."""
     import cupy
 
     return cupy.asnumpy((ends(result) if work == "cumsum" else result).compute())
@@ -255,11 +255,11 @@ def launches(gpus: int, size: int) -> Iterator[Row]:
 
 
 def barriers_in_a_row() -> str:
-    """Return a program of barriers, which count themselves and what they did not order.
+    """Return a program of barriers, which counts them and the words that they did not order.
 
-    At each, a GPU publishes its number into the `words` of every GPU, one for each of them and zero
-    before, where every block then looks for it. The blocks add to out[0] the barriers that held,
-    and to out[1] the words that were behind.
+    At each barrier, a GPU publishes its number into the `words` of every GPU, one for each of them
+    and zero before, and every block then reads it. The blocks add to out[0] the barriers that held,
+    and to out[1] the words that were out of date.
     """
     from dask_coop.cuda.programs.reduce import BLOCKS, THREADS
 
@@ -284,7 +284,7 @@ entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__
 
 
 def barriers(gpus: int) -> Row:
-    """Time a barrier, of many in a row with a block a multiprocessor."""
+    """Time a barrier, from many in a row with a block a multiprocessor."""
     import cupy
 
     from dask_coop.cuda import team as teams
@@ -308,7 +308,7 @@ def barriers(gpus: int) -> Row:
     size, what = (device(0).processors, THREADS, 0, ordinals), "barriers in a row"
     times: dict[int, list[float]] = {}
     for rounds in (0, ROUNDS) * SAMPLES:
-        # The numbers of a team's launches would not go on from those of so many barriers.
+        # The numbers of a team's launches would not continue those of so many barriers.
         team = teams.Team(ordinals, 30.0)
         for array in words:
             with array.device:
@@ -325,7 +325,7 @@ def barriers(gpus: int) -> Row:
 def _timed(teams: Any) -> Iterator[list[float]]:
     """Collect the milliseconds between events around every launch, on the stream of rank 0.
 
-    The launch is queued while a kernel holds every GPU, that of rank 0 for longest.
+    The launch is queued while a kernel keeps every GPU busy, that of rank 0 for longest.
     """
     import cupy
 
@@ -395,11 +395,11 @@ def run(out: Path, size: int = SIZE, count: int = CHUNKS) -> Path:
 
 
 def figures(folder: Path) -> str:
-    """Return what docs/node.md says of the results in `folder`."""
+    """Return the figures of docs/node.md for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         times = {(r["work"], r["contender"], r["gpus"]): r.get("ms") for r in rows}
         most = machine["gpus"]
         versions = report.versions_of(machine)
@@ -440,13 +440,15 @@ def figures(folder: Path) -> str:
 
 
 def _floor(machine: dict[str, Any]) -> str:
-    """Tell what the bytes of a launch take, at the rates of the GPU that were measured alone."""
+    """Return a sentence on the time for a launch's bytes, at the GPU's rates measured alone."""
     for path in sorted(RESULTS.parent.glob("*.json")):
-        found = json.loads(path.read_text())
-        if found["machine"]["gpu"] and found["machine"]["gpu"]["name"] == machine["gpu"]["name"]:
+        results = json.loads(path.read_text())
+        gpu = results["machine"]["gpu"]
+        if gpu and gpu["name"] == machine["gpu"]["name"]:
+            rates = results["ceilings"]
             nbytes = ALONE * machine["size"] * 4
             read, copy = (
-                nbytes * times * found["ceilings"][what]["ms"] / found["ceilings"][what]["bytes"]
+                nbytes * times * rates[what]["ms"] / rates[what]["bytes"]
                 for what, times in (("read", 1), ("copy", 2))
             )
             return (
@@ -463,13 +465,13 @@ def _shown(ms: float | None) -> str:
 def write(told: str, page: Path) -> None:
     """Write figures into a page, between its marks."""
     text = page.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
+    before, marked = text.split(BEGIN)
+    after = marked.split(END)[1]
     page.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}")
 
 
 def holds(told: str, page: Path) -> bool:
-    """Tell whether a page has these figures."""
+    """Return whether a page has these figures."""
     return f"{BEGIN}\n{told}\n{END}" in page.read_text()
 
 
@@ -479,10 +481,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--size", type=int, default=SIZE, help="elements of a chunk")
     parser.add_argument("--write", action="store_true", help="only write docs/node.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        print(run(given.out, given.size))
-    if given.write or given.out == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        print(run(options.out, options.size))
+    if options.write or options.out == RESULTS:
         write(figures(RESULTS), PAGE)
 
 

@@ -1,10 +1,10 @@
 """Order and selection: ``python -m benchmarks.systems.order [--cpu]``, on a GPU or without one.
 
 Quantiles, masks, the largest elements and distinct values of one large array, beside CuPy, PyTorch
-and CUB, or NumPy and Dask. Every result is held to the peer's, or to a sort, before its time is
-written down. On a GPU a time is that between two events: of the kernels, and of what the host does
-between them. The figures of docs/order.md are made of benchmarks/results/order/*.json, by
-``python -m benchmarks.systems.order --write``.
+and CUB, or NumPy and Dask. Every result is compared with the peer's, or with a sort, before its
+time is recorded. On a GPU a time is that between two events: of the kernels and of the host's work
+between them. ``python -m benchmarks.systems.order --write`` makes the figures of docs/order.md from
+benchmarks/results/order/*.json.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ RESULTS = HERE / "results" / "order"
 PAGE = HERE.parent / "docs" / "order.md"
 
 OURS, CUPY, TORCH, CUB = "dask_coop", "CuPy", "PyTorch", "CUB"
-#: Without what a call of Dask takes, which the peers do not have.
+#: Without the cost of a call of Dask, which the peers do not have.
 CHUNK = "dask_coop, the function of a chunk"
 
-#: The most rows of a file that a page shows of comparisons.
+#: The most rows of a file of comparisons that a page shows.
 MOST_ROWS = 10
 NUMPY, DASK = "NumPy", "Dask"
 
@@ -60,7 +60,7 @@ class Gpu:
         self.samples: int = samples
 
     def row(self, work: str, by: str, call: Call, check: Callable[[Any], bool] | None) -> Row:
-        """Return the median time of a call in ms, or why there is none."""
+        """Return the median time of a call in ms, or the reason why there is none."""
         try:
             result = call()
             if check is not None and not check(result):
@@ -81,7 +81,7 @@ class Gpu:
         return {"work": work, "by": by, "ms": statistics.median(times)}
 
     def free(self) -> None:
-        """Give memory back that nothing holds."""
+        """Free unused memory."""
         gc.collect()
         self.xp.get_default_memory_pool().free_all_blocks()
         try:
@@ -99,7 +99,7 @@ def whole(x: Any) -> Any:
 
 
 def quantiles(x: Any, q: Any) -> Any:
-    """Return quantiles of a chunk, by the steps that tasks take, on the host."""
+    """Return quantiles of a chunk, by the steps of tasks, on the host."""
     from dask_coop import chunks
     from dask_coop.algebra.digits import Asked, count_digits, descend, finish, first_digit
     from dask_coop.algebra.monoids import COUNTS
@@ -123,7 +123,7 @@ def quantiles(x: Any, q: Any) -> Any:
 
 
 def data(xp: Any, n: int) -> Iterator[tuple[str, Any]]:
-    """Yield float32 arrays of several distributions, by their names, one after the other."""
+    """Yield float32 arrays of several distributions with their names, one after the other."""
     rng = xp.random.default_rng(0)
     x = rng.random(n, dtype="f4")
     yield "uniform", x
@@ -139,7 +139,7 @@ def data(xp: Any, n: int) -> Iterator[tuple[str, Any]]:
 
 
 def on_gpu(n: int, samples: int) -> Iterator[Row]:
-    """Measure everything on one GPU, with arrays of `n` elements, or what the works say."""
+    """Measure everything on one GPU, with arrays of `n` elements, or as the works say."""
     gpu = Gpu(samples)
     xp = gpu.xp
     try:
@@ -220,7 +220,7 @@ def lines(gpu: Gpu, count: int, torch: Any) -> Iterator[Row]:
 
 
 def masks(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
-    """Measure what a mask keeps, about half, and where it does."""
+    """Measure a mask that selects about half of the elements, and the indices of its true ones."""
     from dask_coop.chunks.cupy import select
 
     xp = gpu.xp
@@ -307,7 +307,7 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
 
 @cache
 def cub() -> Any:
-    """Return cub_order.cu as a library, or why there is none."""
+    """Return cub_order.cu as a library, or the reason why there is none."""
     nvcc = find_nvcc()
     if nvcc is None:
         return "there is no nvcc"
@@ -319,7 +319,7 @@ def cub() -> Any:
 
 
 def by_cub(gpu: Gpu, work: str, name: str, x: Any, flags: Any) -> Row:
-    """Measure CUB, where there is nvcc, and headers that have the function."""
+    """Measure CUB, if nvcc is installed and headers have the function."""
     library = cub()
     if isinstance(library, str):
         return {"work": work, "by": CUB, "note": library}
@@ -328,25 +328,25 @@ def by_cub(gpu: Gpu, work: str, name: str, x: Any, flags: Any) -> Row:
     size, pointer, number = ctypes.c_size_t(), ctypes.c_void_p, ctypes.c_longlong
     out = gpu.xp.empty(x.size if flags is not None else 1000, x.dtype)
     found = gpu.xp.zeros(1, "i8")
-    rest: list[Any] = [pointer(x.data.ptr)]
+    arguments: list[Any] = [pointer(x.data.ptr)]
     if flags is not None:
-        rest += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
-        rest += [number(x.size)]
+        arguments += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
+        arguments += [number(x.size)]
     else:
-        rest += [pointer(out.data.ptr), number(x.size), number(1000)]
+        arguments += [pointer(out.data.ptr), number(x.size), number(1000)]
     function = getattr(library, name)
-    if function(None, ctypes.byref(size), *rest):
+    if function(None, ctypes.byref(size), *arguments):
         return {"work": work, "by": CUB, "note": "CUB refused"}
     temp = gpu.xp.empty(max(1, size.value), "u1")
 
     def call() -> bool:
-        return not function(pointer(temp.data.ptr), ctypes.byref(size), *rest)
+        return not function(pointer(temp.data.ptr), ctypes.byref(size), *arguments)
 
     return gpu.row(work, CUB, call, bool)
 
 
 def together(gpus: int, chunks: int, samples: int) -> Iterator[Row]:
-    """Measure the median of 16 GiB on several GPUs: from the call to the result."""
+    """Measure the median of 16 GiB on several GPUs, from the call to the result."""
     import cupy
     import dask.array as da
 
@@ -397,7 +397,7 @@ def calls(work: str, by: str, call: Call, samples: int) -> Row:
 
 
 def on_host(samples: int) -> Iterator[Row]:
-    """Measure whole calls on NumPy chunks, and the memory that they take besides."""
+    """Measure whole calls on NumPy chunks, and the memory that they take besides the chunks."""
     n = 10**8
     for call, by in ((_whole_ours, OURS), (_whole_numpys, NUMPY)):
         yield alone(f"quantile 0.3 of 10^8 float64 in 100 chunks of {8 * n // 10**8} MB", by, call)
@@ -406,7 +406,7 @@ def on_host(samples: int) -> Iterator[Row]:
 
 
 def alone(work: str, by: str, call: Callable[[], dict[str, float]]) -> Row:
-    """Measure in a process of its own, whose memory is that of the call."""
+    """Measure in a separate process, whose memory is that of the call."""
     code = f"import json; from benchmarks.systems import order as o; m = o.{call.__name__}()"
     code += "; print(json.dumps(m))"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -475,26 +475,26 @@ def facts(gpu: bool) -> dict[str, Any]:
     from dask_coop.cli import info
 
     known = info.facts()
-    found = {
+    versions = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": known["versions"],
         "cores": os.cpu_count(),
     }
-    return found | ({"gpu": next(iter(known["gpus"]), None)} if gpu else {})
+    return versions | ({"gpu": next(iter(known["gpus"]), None)} if gpu else {})
 
 
 def heading(path: Path, machine: dict[str, Any]) -> list[str]:
-    """Return what stands above the results of a file: the machine, the date and the versions."""
+    """Return the lines above the results of a file: the machine, the date and the versions."""
     name = (machine.get("gpu") or {}).get("name") or f"{machine['cores']} cores, no GPU"
     return [f"### {name} ({path.stem})", f"{machine['date']}. {report.versions_of(machine)}."]
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the results in `folder`."""
+    """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += heading(path, machine)
         works = dict.fromkeys(row["work"] for row in rows)
         table = []
@@ -555,18 +555,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/order.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        if given.cpu:
-            rows, name = on_host(given.samples), "cpu"
+    options = parser.parse_args()
+    if not options.write:
+        if options.cpu:
+            rows, name = on_host(options.samples), "cpu"
         else:
             from cupy.cuda import runtime
 
             gpus = min(2, runtime.getDeviceCount())
-            alone = on_gpu(1 << given.power, given.samples)
-            rows, name = chain(alone, together(gpus, 32, given.samples)), "gpu"
-        collective.keep(facts(not given.cpu), rows, given.results / f"{name}.json")
-    if given.write or given.results == RESULTS:
+            alone = on_gpu(1 << options.power, options.samples)
+            rows, name = chain(alone, together(gpus, 32, options.samples)), "gpu"
+        collective.keep(facts(not options.cpu), rows, options.results / f"{name}.json")
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 
 

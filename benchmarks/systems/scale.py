@@ -1,15 +1,15 @@
-"""What a scheduler bears, by chunks and workers: ``python -m benchmarks.systems.scale``.
+"""The load that a scheduler bears: ``python -m benchmarks.systems.scale``, by chunks and workers.
 
-The scheduler is a process of its own. Many workers live in one process each, so that a machine with
-few cores has 256: all in this one, or in as many as ``--processes`` says. Chunks have 64 elements,
-so that there is nothing to do but messages. Of every call the time, the scheduler's processor time,
-and the longest that its event loop was held, in the call and while its results were let go of, are
-written down, after its result was found right. What the scheduler takes while nobody calls, for
-heartbeats and for being watched, is taken off its time. What would not end within `LIMIT` is left
-out, and the page says so.
+The scheduler runs in its own process. Many workers share one process, so that a machine with few
+cores can have 256: all in this process, or in as many as ``--processes`` says. Chunks have 64
+elements, so that messages are the only work. For every call three numbers are recorded, once its
+result is right: the time, the scheduler's processor time, and the longest time that its event loop
+was blocked, in the call and while its results were released. The scheduler's idle load, for
+heartbeats and for being watched, is subtracted from its time. Works that would not end within
+`LIMIT` are left out, and the page says so.
 
-The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, and a
-table of 16-cores.json, by ``python -m benchmarks.systems.scale --write``.
+``python -m benchmarks.systems.scale --write`` makes the figures and plots of docs/production.md
+from benchmarks/results/scale/cpu.json, and a table from 16-cores.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from . import collective, node
 Row = dict[str, Any]
 
 RESULTS = collective.HERE / "results" / "scale" / "cpu.json"
-#: Of a machine with more processors, in whose processes fewer workers live together.
+#: The results of a machine with more processors, whose processes have fewer workers each.
 WIDER = RESULTS.with_name("16-cores.json")
 PLOT = RESULTS.with_suffix(".svg")
 PAGE = collective.HERE.parent / "docs" / "production.md"
@@ -44,28 +44,29 @@ PAGE = collective.HERE.parent / "docs" / "production.md"
 CHUNKS, WORKERS = (100, 1_000, 10_000, 100_000), (16, 1, 64, 256)
 #: The most workers and the most chunks with which graphs are measured.
 GRAPH_WORKERS, GRAPH_CHUNKS = 16, 1_000
-#: Calls of a collective, of which the one in the middle counts; a graph is computed once, and so
-#: are more chunks than `FEW`.
+#: Calls of a collective, of which the median counts. A graph is computed once, and so is a
+#: collective of more chunks than `FEW`.
 SAMPLES, FEW = 3, 10_000
 #: Seconds after which no call begins.
 LIMIT = 600
 #: Elements of a chunk.
 SIZE = 64
 WORKS = ("sum", "cumsum")
-#: How many chunks are sent at a time, so that no connection times out.
+#: The number of chunks that are sent at a time, so that no connection times out.
 BATCH = 2_000
-#: What is extrapolated to: chunks and workers.
+#: The chunks and workers for which the page extrapolates.
 FAR = (1_000_000, 1_000)
-#: The scheduler's stderr is a pipe that nobody reads; full of words on workers it would stop it.
+#: The scheduler's stderr is a pipe that nobody reads; messages about workers would fill and block
+#: it.
 QUIET = {"DASK_LOGGING__DISTRIBUTED": "critical"}
-#: How often the loop is looked after, in seconds.
+#: Seconds between two checks of the loop.
 TICK = 0.005
-#: With how many workers chunks are counted in the plots, and with how many chunks workers are.
+#: The workers in plots against chunks, and the chunks in plots against workers.
 ACROSS = (16, 1_000)
 
 
 def start_watching(dask_scheduler: Any) -> None:
-    """Have a scheduler notice how long its loop is held."""
+    """Start a task in the scheduler that measures how long its loop is blocked."""
     import asyncio
     from time import perf_counter
 
@@ -82,7 +83,7 @@ def start_watching(dask_scheduler: Any) -> None:
 
 
 def read(dask_scheduler: Any) -> tuple[float, float]:
-    """Return the processor time so far, and the longest that the loop was held since asked last."""
+    """Return the processor time so far, and the longest block of the loop since the last call."""
     import time
 
     held, dask_scheduler.held = dask_scheduler.held, 0.0
@@ -90,7 +91,7 @@ def read(dask_scheduler: Any) -> tuple[float, float]:
 
 
 def tasks(dask_scheduler: Any) -> int:
-    """Return how many keys a scheduler knows."""
+    """Return the number of keys that a scheduler knows."""
     return len(dask_scheduler.tasks)
 
 
@@ -109,7 +110,7 @@ def scattered(client: Any, count: int) -> Any:
 
 
 def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> Iterator[Row]:
-    """Measure every work on so many chunks, until a time."""
+    """Measure every work on so many chunks, until the time `end`."""
     import dask
     import dask.array as da
     from distributed import wait
@@ -132,23 +133,23 @@ def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> 
     def sample(work: str, call: Callable[[str], Any]) -> Row:
         before, _ = client.run_on_scheduler(read)
         start = time.perf_counter()
-        found = call(work)
+        result = call(work)
         seconds = time.perf_counter() - start
         after, held = client.run_on_scheduler(read)
         if work == "cumsum":
-            # A graph of one chunk would bring the futures of all to the scheduler.
-            last = found.dask[found.__dask_keys__()[-1]].result()[-1]
+            # A graph of one chunk would bring the futures of all chunks to the scheduler.
+            last = result.dask[result.__dask_keys__()[-1]].result()[-1]
         else:
-            last = np.asarray(found)
+            last = np.asarray(result)
         assert last.item() == SIZE * count
-        del found, last
+        del result, last
         while client.run_on_scheduler(tasks) > count:
             time.sleep(0.01)
         _, released = client.run_on_scheduler(read)
         times = {"seconds": seconds, "scheduler": after - before}
         return times | {"held": held, "released": released}
 
-    # What a first call brings along, such as plugins and imports, is no matter of size.
+    # The costs of a first call, such as plugins and imports, do not depend on the size.
     collective.check("sum", [at_once("sum")], {"sums": [SIZE * count]})
     before, _ = client.run_on_scheduler(read)
     time.sleep(1)
@@ -171,10 +172,10 @@ def _seconds(row: Row) -> float:
 def elsewhere(
     scheduler: str, count: int, processes: int, options: dict[str, Any]
 ) -> Iterator[None]:
-    """Have so many workers in processes of their own."""
+    """Run so many workers in separate processes."""
     import dask
 
-    # As a nanny hands down what is configured.
+    # Pass on the configuration as a nanny does.
     kept = dask.config.serialize(dask.config.global_config)
     environment = {**os.environ, "DASK_INTERNAL_INHERIT_CONFIG": kept}
     started = []
@@ -227,7 +228,7 @@ def run(
             a_chunk = 0.0
             for each in chunks:
                 start = time.monotonic()
-                # As long for each chunk as with fewer of them.
+                # As long for each chunk as with fewer chunks.
                 if start + a_chunk * each > end:
                     continue
                 graphs = count <= GRAPH_WORKERS and each <= GRAPH_CHUNKS
@@ -236,23 +237,23 @@ def run(
 
 
 def net(row: Row) -> float:
-    """Return the scheduler's seconds of a call, without what it takes when there is none."""
+    """Return the scheduler's seconds of a call, less its idle load."""
     return max(float(row["scheduler"] - row.get("idle", 0.0) * row["seconds"]), 1e-6)
 
 
 def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
-    """Return the scheduler's seconds of a collective: of each call, chunk and worker."""
+    """Return the scheduler's seconds of a collective: for each call, chunk and worker."""
     used = [r for r in rows if (r["work"], r["contender"]) == (work, collective.COLLECTIVE)]
-    # Relative errors count, so that few chunks are heard beside many.
+    # Fit relative errors, so that measurements with few chunks weigh as much as those with many.
     table = np.array([[1, r["chunks"], r["workers"]] for r in used])
     seconds = np.array([net(r) for r in used])
-    found = np.linalg.lstsq(table / seconds[:, None], np.ones(len(used)), rcond=None)[0]
-    call, chunk, worker = (max(float(each), 0.0) for each in found)
+    coefficients = np.linalg.lstsq(table / seconds[:, None], np.ones(len(used)), rcond=None)[0]
+    call, chunk, worker = (max(float(each), 0.0) for each in coefficients)
     return call, chunk, worker
 
 
 def table(found: dict[str, Any]) -> list[str]:
-    """Return results as a table, below what they were measured on."""
+    """Return results as a table, below a line on the machine."""
     rows, machine = found["rows"], found["machine"]
     processes = "one process" if machine["processes"] < 2 else f"{machine['processes']} processes"
     lines = [
@@ -275,7 +276,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def figures(found: dict[str, Any]) -> str:
-    """Return what the page says of results."""
+    """Return the figures of the page for these results."""
     rows = found["rows"]
     plot = f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})"
     parts = [*table(found), plot]
@@ -296,13 +297,13 @@ def figures(found: dict[str, Any]) -> str:
 
 
 def told(found: dict[str, Any]) -> str:
-    """Return what the page says of results, and then of those of the wider machine."""
+    """Return the figures of these results, then those of the wider machine."""
     wider = json.loads(WIDER.read_text())
     return "\n\n".join([figures(found), "### With more processors", *table(wider)])
 
 
 def _graphs(rows: Sequence[Row], work: str) -> str:
-    """Return the sentence on what graphs of so many chunks take the scheduler."""
+    """Return the sentence on the scheduler's time for graphs of so many chunks."""
     said = []
     for name in (collective.PLAIN, collective.DA):
         mine = [r for r in rows if (r["work"], r["contender"]) == (work, name)]
@@ -316,7 +317,7 @@ def _graphs(rows: Sequence[Row], work: str) -> str:
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:
-    """Draw the scheduler's time and the lag of its loop against chunks and against workers."""
+    """Draw the scheduler's time and its loop's lag, against chunks and against workers."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -364,9 +365,9 @@ def _held(row: Row) -> float:
 
 def write() -> None:
     """Draw the plots, and write the figures into the page, between its marks."""
-    found = json.loads(RESULTS.read_text())
-    draw(found["rows"], PLOT)
-    node.write(told(found), PAGE)
+    results = json.loads(RESULTS.read_text())
+    draw(results["rows"], PLOT)
+    node.write(told(results), PAGE)
 
 
 def main() -> None:
@@ -378,14 +379,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="in which the workers live")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds till no call begins")
     parser.add_argument("--write", action="store_true", help="only write docs/production.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         from ..timers import find_timer, machine_facts
 
-        machine = {**machine_facts(find_timer(True)), "processes": given.processes}
-        rows = run(given.chunks, given.workers, given.processes, given.limit)
-        collective.keep(machine, rows, given.out)
-    if given.write or given.out == RESULTS:
+        machine = {**machine_facts(find_timer(True)), "processes": options.processes}
+        rows = run(options.chunks, options.workers, options.processes, options.limit)
+        collective.keep(machine, rows, options.out)
+    if options.write or options.out == RESULTS:
         write()
 
 

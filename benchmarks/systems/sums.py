@@ -1,8 +1,8 @@
 """Sums of weights by bin, and of exponentials: ``python -m benchmarks.systems.sums``, on a GPU.
 
-Histograms of float32 samples with float32 weights and logcumsumexp of one large chunk, the chunk
-functions alone, beside CuPy and PyTorch and a plain read or copy of the same bytes. Every result is
-held to sums in float64 before its time is written down, which is that between two events.
+Histograms of float32 samples with float32 weights and logcumsumexp of one large chunk, timed
+between two events. Only chunk functions run, beside CuPy and PyTorch and a plain read or copy of
+the same bytes. Every result is compared with sums in float64 before its time is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .order import CUPY, OURS, TORCH, Call, Gpu, Row, facts
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "windows"
 
-#: What samples are, and how many bins they are in.
+#: The samples' distributions, and the numbers of bins.
 SAMPLES, BINS = ("uniform", "all equal", "half equal"), (256, 2048, 65_536)
 
 
@@ -87,7 +87,7 @@ def by_parts(xp: Any, x: Any, w: Any, bins: int) -> Any:
 
 
 def near(xp: Any, expected: Any, result: Any) -> bool:
-    """Return whether two tables are alike but for what float64 rounds."""
+    """Return whether two tables agree up to rounding errors of float64."""
     return bool(xp.allclose(result, expected, rtol=1e-12))
 
 
@@ -123,14 +123,14 @@ def ends_well(xp: Any, x: Any, result: Any) -> bool:
     few = 1 << 16
     first = np.logaddexp.accumulate(xp.asnumpy(x[:few]).astype("f8"))
     total = sum(xp.exp(part.astype("f8")).sum() for part in xp.array_split(x, 64))
-    # NumPy adds one after the other, too.
+    # NumPy, too, adds one element after the other.
     bound = max(4 * float(np.finfo(x.dtype).eps), 1e-11)
     same = np.allclose(xp.asnumpy(result[:few]), first, rtol=bound, atol=bound)
     return same and bool(abs(result[-1] - xp.log(total)) <= bound * abs(result[-1]))
 
 
 def timed(gpu: Gpu, nbytes: int, work: str, by: str, call: Call, check: Any = None) -> Row:
-    """Return a row that says how fast so many bytes were moved, too."""
+    """Return a row that also has the rate at which so many bytes were moved."""
     row = gpu.row(work, by, call, check)
     if "ms" in row:
         row["GB/s"] = nbytes / row["ms"] / 1e6
@@ -138,14 +138,14 @@ def timed(gpu: Gpu, nbytes: int, work: str, by: str, call: Call, check: Any = No
 
 
 def main() -> None:
-    """Measure, and write what was found."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--power", type=int, default=30, help="arrays have 2**POWER elements")
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
-    given = parser.parse_args()
-    rows = on_gpu(1 << given.power, given.samples)
-    collective.keep(facts(True), rows, given.results / "sums.json")
+    options = parser.parse_args()
+    rows = on_gpu(1 << options.power, options.samples)
+    collective.keep(facts(True), rows, options.results / "sums.json")
 
 
 if __name__ == "__main__":

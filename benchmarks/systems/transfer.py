@@ -1,13 +1,13 @@
 """From the host to the result: ``python -m benchmarks.systems.transfer [--gpus 1 2]``, on GPUs.
 
-An array of float32 lies on the host, in memory, in a .npy file in the page cache, and in Zarr, and
-is copied, counted, summed and scanned by the GPUs, which it reaches in chunks. A sample is the
-time from the call to its result with every GPU synchronised; a rate is that of the array's bytes.
-The rate of a copy from pinned memory, measured in the same run, is what could be had. A time is
-written down only after the result was found right. A part that fails is a row that says why.
+An array of float32 lies on the host: in memory, in a .npy file in the page cache, and in Zarr. The
+GPUs copy, count, sum and scan it, in chunks. A sample is the time from the call to its result with
+every GPU synchronised; a rate is that of the array's bytes. The upper bound is the rate of a copy
+from pinned memory, measured in the same run. A time is recorded only after its result has been
+checked. A part that fails gives a row with the reason.
 
-The figures of docs/transfer.md are made of benchmarks/results/transfer/*.json, by
-``python -m benchmarks.systems.transfer --write``.
+``python -m benchmarks.systems.transfer --write`` makes the figures of docs/transfer.md from
+benchmarks/results/transfer/*.json.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ from .transfer_page import (
     figures,
 )
 
-#: The array, its chunks, what is copied where that is slow, in bytes; how often large ones see it.
+#: Bytes of the array, of its chunks, and of slow copies; repeats of the array in large ones.
 NBYTES, CHUNK, SLOW, SEEN = 16 << 30, 128 << 20, 2 << 30, 6
-#: The most seconds that writing a file may take.
+#: The most seconds for writing a file.
 WRITING_SECONDS = 15.0
 THREADS = 16
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured on.
+    """The sizes and the folder of a measurement.
 
     Attributes
     ----------
     size, chunk : int
         The elements of the array and of its chunks.
     folder : pathlib.Path
-        Where files are written.
+        The folder for files.
     samples : int
-        How often quick parts are timed.
+        The number of samples of quick parts.
     seen : int
-        How often the array is seen in the large one.
+        The number of repeats of the array in the large one.
     """
 
     size: int
@@ -98,7 +98,7 @@ class Setting:
         return x.reshape(-1)
 
     def truth(self, seen: int = 1) -> dict[str, Any]:
-        """Return what results are held to, of the array seen so often."""
+        """Return the right results for the array repeated `seen` times."""
         count = seen * (self.size // self.chunk)
         total, least, table = self._of_block
         return {"sums": [total] * count, "min": least, WORKS[0]: table * count}
@@ -112,7 +112,7 @@ class Setting:
 
     @cached_property
     def target(self) -> Any:
-        """Memory for results of as many elements, of which no page is new."""
+        """Memory for results of as many elements, whose pages have all been touched."""
         x = np.empty((self.size // self.chunk, self.chunk), "f4")
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda part: part.fill(1), x))
@@ -120,7 +120,7 @@ class Setting:
 
     @cached_property
     def lazy(self) -> Any:
-        """The Dask array of its chunks, as from_array makes it, which would copy it."""
+        """The Dask array of its chunks, built like those of from_array, which would copy it."""
         import dask.array as da
 
         parts = self.host.reshape(-1, self.chunk)
@@ -128,13 +128,13 @@ class Setting:
         return da.Array(graph, "host", ((self.chunk,) * len(parts),), dtype=self.host.dtype)
 
     def large(self, seen: int) -> Any:
-        """Return the array behind itself."""
+        """Return the array, repeated."""
         import dask.array as da
 
         return da.concatenate([self.lazy] * seen)
 
     def npy(self) -> Any:
-        """Return the array of a file."""
+        """Return the array from a file."""
         import dask_coop
 
         path = self.folder / "x.npy"
@@ -143,7 +143,7 @@ class Setting:
         return dask_coop.from_npy(path, chunks=self.chunk)
 
     def zarr(self, **options: Any) -> Any:
-        """Return an array of Zarr, as large as others or, where it is compressed, less so."""
+        """Return an array of Zarr, as large as the others, or smaller if compressed."""
         import dask.array as da
         import zarr
 
@@ -160,7 +160,7 @@ class Setting:
         return da.from_zarr(path)
 
     def source(self, name: str) -> Any:
-        """Return the array by the name of where it is."""
+        """Return the array from the source of this name."""
         memory, npy, plain, packed = SOURCES
         opened: dict[str, Callable[[], Any]] = {
             memory: lambda: self.lazy,
@@ -179,7 +179,7 @@ def row(
     times: list[float] | None = None,
     **more: Any,
 ) -> Row:
-    """Return a row of the results, and show it."""
+    """Return a row of the results, and print it."""
     made: Row = {"work": work, "contender": contender, "gpus": gpus, "bytes": nbytes, **more}
     if times:
         seconds = statistics.median(times)
@@ -195,16 +195,16 @@ def attempt(
     gpus: int,
     part: Callable[[], tuple[int, list[float], dict[str, Any]]],
 ) -> Row:
-    """Return the row of a part, which returns its bytes, its times and more; or why it failed."""
+    """Return the row of a part, from its bytes, times and extras, or the reason why it failed."""
     try:
         nbytes, times, more = part()
-    except Exception as error:  # others are measured all the same
+    except Exception as error:  # the other parts are still measured
         return row(work, contender, gpus, note=f"{type(error).__name__}: {error}"[:300])
     return row(work, contender, gpus, nbytes, times, **more)
 
 
 def seconds(run: Callable[[], Any], check: Callable[[Any], None], samples: int) -> list[float]:
-    """Return the times of calls, after one that is held to what is right; if but one, its own."""
+    """Return the times of calls; the first one is checked, and counts only if it is alone."""
     times = []
     for turn in range(samples + (samples > 1)):
         start = perf_counter()
@@ -225,7 +225,7 @@ def synchronise(gpus: int) -> None:
 
 
 def release(gpus: int) -> None:
-    """Give memory that is not used back to the GPUs."""
+    """Return unused memory to the GPUs."""
     import cupy
 
     for ordinal in range(gpus):
@@ -234,7 +234,7 @@ def release(gpus: int) -> None:
 
 
 def used(ordinal: int) -> int:
-    """Return how many bytes of a GPU are used, by anybody."""
+    """Return the used bytes of a GPU, of all processes."""
     import cupy
 
     with cupy.cuda.Device(ordinal):
@@ -244,7 +244,7 @@ def used(ordinal: int) -> int:
 
 @contextmanager
 def peak(gpus: int) -> Iterator[dict[int, int]]:
-    """Yield the most bytes that are used of each GPU meanwhile, looked at every 2 ms."""
+    """Yield the most used bytes of each GPU during the block, read every 2 ms."""
     most = dict.fromkeys(range(gpus), 0)
     done = threading.Event()
 
@@ -362,7 +362,7 @@ def back(setting: Setting) -> tuple[int, list[float], dict[str, Any]]:
 def on_node(
     setting: Setting, gpus: int, work: str, source: str
 ) -> tuple[int, list[float], dict[str, Any]]:
-    """Time one work of the node, from where the array is."""
+    """Time one work of the node, for one source of the array."""
     import dask
 
     import dask_coop
@@ -378,13 +378,13 @@ def on_node(
     truth = setting.truth()
     if x.size < setting.size:
         truth = {WORKS[0]: truth[WORKS[0]] // (setting.size // x.size)}
-    # What reads files of Zarr takes its time.
+    # Include the time of readers of Zarr files.
     samples = setting.samples if source in SOURCES[:2] else 1
     return x.nbytes, seconds(run, partial(right, truth, work), samples), {}
 
 
 def to_target(x: Any, target: Any, method: str | None = None) -> None:
-    """Scan an array on the GPUs into one of the host."""
+    """Scan an array on the GPUs, and write the results into a host array."""
     import dask.array as da
 
     import dask_coop
@@ -395,7 +395,7 @@ def to_target(x: Any, target: Any, method: str | None = None) -> None:
 
 
 def host_to_host(setting: Setting, method: str | None) -> tuple[int, list[float], dict[str, Any]]:
-    """Time a running sum from the host to memory of the host that is there."""
+    """Time a running sum from the host to existing memory of the host."""
     target = setting.target
 
     def check(_: None) -> None:
@@ -406,12 +406,12 @@ def host_to_host(setting: Setting, method: str | None) -> tuple[int, list[float]
 
 
 def told(gpus: int, most: dict[int, int], before: int, told_by: Any) -> dict[str, Any]:
-    """Return what else a row of a large array says."""
+    """Return the additional fields of a large array's row."""
     return {"peak": max(most.values()), "before": before, "explain": str(told_by)[:600]}
 
 
 def large(setting: Setting, gpus: int) -> tuple[int, list[float], dict[str, Any]]:
-    """Time a histogram of more than the GPUs may hold."""
+    """Time a histogram of more bytes than the GPUs may hold."""
     import dask
 
     import dask_coop
@@ -441,7 +441,7 @@ def writing(setting: Setting) -> tuple[int, list[float], dict[str, Any]]:
 
 
 def into_file(setting: Setting, gpus: int, rate: float) -> tuple[int, list[float], dict[str, Any]]:
-    """Time a running sum into a file, as large as the disk and its rate in GB/s let it be."""
+    """Time a running sum into a file, as large as the disk and its rate in GB/s allow."""
     import dask_coop
 
     most = min(0.8 * shutil.disk_usage(setting.folder).free, rate * 1e9 * WRITING_SECONDS)
@@ -504,7 +504,7 @@ def measure(setting: Setting, gpus: int) -> Iterator[Row]:
         yield attempt(TO_HOST, NODE, gpus, partial(back, setting))
         release(gpus)
         for source in SOURCES:
-            # Decoding is the same whatever is made of it.
+            # Decoding does not depend on the work.
             for work in WORKS if source in SOURCES[:2] else WORKS[:1]:
                 part = partial(on_node, setting, gpus, work, source)
                 yield attempt(f"{work} from {source}", NODE, gpus, part)
@@ -520,7 +520,7 @@ def measure(setting: Setting, gpus: int) -> Iterator[Row]:
 
 
 def write_files(setting: Setting, gpus: list[int]) -> Iterator[Row]:
-    """Measure what writes large files, when those that are read are gone."""
+    """Measure works that write large files, after the files to read are deleted."""
     for path in setting.folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     plain = attempt(WRITING, "dask.array", 0, partial(writing, setting))
@@ -532,7 +532,7 @@ def write_files(setting: Setting, gpus: list[int]) -> Iterator[Row]:
 
 
 def facts(setting: Setting, gpus: list[int]) -> dict[str, Any]:
-    """Return the machine, the versions of everything, and what is measured."""
+    """Return the machine, the versions of everything, and the setting."""
     from dask_coop.cli import info
 
     known = info.facts()
@@ -556,7 +556,7 @@ def run(results: Path, setting: Setting, gpus: list[int]) -> Path:
     for one in chain(*(measure(setting, some) for some in gpus), write_files(setting, gpus)):
         rows.append(one)
         machine["seconds"] = round(perf_counter() - start)
-        # What is known is kept if the machine is taken away.
+        # Write after each row, so that no result is lost with the machine.
         path.write_text(collective.as_text(machine, rows))
     return path
 
@@ -570,17 +570,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for large files; by default a temporary")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/transfer.md anew")
-    given = parser.parse_args()
-    if not given.write:
+    options = parser.parse_args()
+    if not options.write:
         from cupy.cuda import runtime
 
-        gpus = given.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
-        count = max(1, int(given.gib * 2**30) // CHUNK)
-        with tempfile.TemporaryDirectory(dir=given.out) as folder:
-            samples = 1 if given.quick else 3
+        gpus = options.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
+        count = max(1, int(options.gib * 2**30) // CHUNK)
+        with tempfile.TemporaryDirectory(dir=options.out) as folder:
+            samples = 1 if options.quick else 3
             setting = Setting(count * CHUNK // 4, CHUNK // 4, Path(folder), samples)
-            print(run(given.results, setting, gpus))
-    if given.write or given.results == RESULTS:
+            print(run(options.results, setting, gpus))
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 
 

@@ -1,4 +1,4 @@
-"""What docs/transfer.md says of the results of `benchmarks.systems.transfer`."""
+"""The figures of docs/transfer.md, made from the results of `benchmarks.systems.transfer`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = HERE.parent / "docs" / "transfer.md"
 PINNED, BY_HAND = "pinned memory", "cupy.asarray, one thread"
 DA, NODE = "dask.array on CuPy, threads", "dask_coop.Node"
 CLUSTER = "dask_coop, LocalCUDACluster"
-#: By the threads of a worker: while one waits for its next task, the others copy.
+#: With a worker's threads: while one waits for its next task, the others copy.
 CLUSTERS = {1: CLUSTER, 4: f"{CLUSTER}, 4 threads a worker"}
 
 LINKS = ("copy to the GPU", "copy to the host")
@@ -31,23 +31,23 @@ LARGE = f"{WORKS[0]} of the array seen several times"
 INTO_FILE = "cumsum of it into a file"
 WRITING = "writing a file alone"
 
-#: The memory of a GPU that large arrays may take.
+#: The memory of a GPU that large arrays may use.
 LIMIT_BYTES = 8 << 30
 
-#: Rates by work, contender and number of GPUs; none where a part failed.
+#: Rates by work, contender and number of GPUs; failed parts have none.
 Rates = dict[tuple[str, str, int], float]
 
 
 class Aim(NamedTuple):
-    """What is wanted of a work.
+    """An aim of a work.
 
     Attributes
     ----------
     what, unit : str
     wanted : dict
-        What it is to be, by the number of GPUs.
+        The wanted value, by the number of GPUs.
     found : callable
-        Returns it of the rates, for a number of GPUs; NaN if it was not measured.
+        Returns the value from the rates, for a number of GPUs; NaN if it was not measured.
     """
 
     what: str
@@ -67,7 +67,7 @@ def _of_link(rates: Rates, gpus: int) -> float:
 def _least(source: str) -> Callable[[Rates, int], float]:
     def found(rates: Rates, gpus: int) -> float:
         each = [_rate(rates, f"{work} from {source}", NODE, gpus) for work in WORKS]
-        # min would pass a NaN over.
+        # min would skip a NaN.
         return math.nan if any(map(math.isnan, each)) else min(each)
 
     return found
@@ -121,11 +121,11 @@ AIMS = (
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the results in `folder`."""
+    """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         versions = report.versions_of(machine)
         parts += [
             f"### {machine['gpus']} x {(machine['gpu'] or {}).get('name')} ({path.stem})",
@@ -142,7 +142,7 @@ def figures(folder: Path) -> str:
 
 
 def aims(rows: list[Row]) -> str:
-    """Return what was wanted beside what was reached."""
+    """Return the table of aims beside the results."""
     rates: Rates = {(r["work"], r["contender"], r["gpus"]): r["rate"] for r in rows if "rate" in r}
     lines = []
     for aim in AIMS:
@@ -174,15 +174,15 @@ def measured(rows: list[Row]) -> str:
 
 
 def notes(rows: list[Row]) -> list[str]:
-    """Return why parts failed, and what the node said of large arrays."""
-    found = []
+    """Return the reasons of failed parts, and the node's explanations of large arrays."""
+    lines = []
     for r in rows:
         name = f"{r['work']}, {r['contender']}, GPUs: {r['gpus']}"
         if "note" in r:
-            found.append(f"Failed: {name}: `{' '.join(r['note'].split())}`")
+            lines.append(f"Failed: {name}: `{' '.join(r['note'].split())}`")
         if r.get("explain"):
-            found.append(f"{name}:\n\n```text\n{r['explain']}\n```")
-    return found
+            lines.append(f"{name}:\n\n```text\n{r['explain']}\n```")
+    return lines
 
 
 def _shown(value: float | None, unit: str) -> str:

@@ -1,9 +1,8 @@
-"""A script that was written for xarray and Dask, run as it is: with this library installed or not.
+"""A script written for xarray and Dask, run unchanged, with this library installed or not.
 
-``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in processes of its own, in turn
-plainly and by ``python -m dask_coop run``, and holds their results to each other. The figures of
-docs/install.md are made of benchmarks/results/install/*.json, by ``--write``, and so is the picture
-of README.md.
+``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in separate processes, in turn
+plainly and by ``python -m dask_coop run``, and compares their results. ``--write`` makes the
+figures of docs/install.md, and the picture of README.md, from benchmarks/results/install/*.json.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ COMMANDS: dict[str, list[str]] = {
     GPU: ["-m", "dask_coop", "run", "--chunks", "cupy"],
 }
 
-#: What a bar is called, by who did it, and its color.
+#: The label and colour of a bar, by contender.
 BARS = {
     DASK: ("dask.array", "#6a994e"),
     OURS: ("dask_coop", "#c8553d"),
@@ -43,7 +42,7 @@ Row = dict[str, Any]
 
 
 def run(by: str, gib: float, samples: int) -> list[Row]:
-    """Return the script's times, in a process of its own."""
+    """Return the script's times, from a separate process."""
     command = [sys.executable, *COMMANDS[by], str(SCRIPT), "--gib", str(gib)]
     command += ["--samples", str(samples)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -51,7 +50,7 @@ def run(by: str, gib: float, samples: int) -> list[Row]:
 
 
 def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row]:
-    """Return the median times of each work, by who did it: of first calls, and of later ones.
+    """Return the median times of each work by contender: of first calls, and of later ones.
 
     Raises
     ------
@@ -77,11 +76,11 @@ def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row
 
 
 def figures(folder: Path) -> str:
-    """Return what the page says of the results in `folder`."""
+    """Return the figures of the page for the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        machine, rows = found["machine"], found["rows"]
+        results = json.loads(path.read_text())
+        machine, rows = results["machine"], results["rows"]
         parts += order.heading(path, machine)
         times = {(row["work"], row["by"]): row["s"] for row in rows}
         names = list(dict.fromkeys(row["by"] for row in rows))
@@ -101,7 +100,7 @@ def figures(folder: Path) -> str:
 
 
 def draw(folder: Path) -> Path:
-    """Draw the results in `folder`, beside them: a panel a machine, bars by who did a work."""
+    """Draw the results in `folder`, beside them: one panel a machine, with bars by contender."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -112,8 +111,8 @@ def draw(folder: Path) -> Path:
         for axes, path in zip(
             figure.subplots(1, len(paths), squeeze=False).flat, paths, strict=True
         ):
-            found = json.loads(path.read_text())
-            rows, machine = found["rows"], found["machine"]
+            results = json.loads(path.read_text())
+            rows, machine = results["rows"], results["machine"]
             works = list(dict.fromkeys(row["work"] for row in rows))
             names = list(dict.fromkeys(row["by"] for row in rows))
             height = 0.8 / len(names)
@@ -147,13 +146,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="processes of each kind")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/install.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        names = [DASK, OURS, GPU] if given.gpu else [DASK, OURS]
-        rows = compare(names, given.gib, given.samples, given.rounds)
-        path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        collective.keep(order.facts(given.gpu), rows, path)
-    if given.write or given.results == RESULTS:
+    options = parser.parse_args()
+    if not options.write:
+        names = [DASK, OURS, GPU] if options.gpu else [DASK, OURS]
+        rows = compare(names, options.gib, options.samples, options.rounds)
+        path = options.results / ("gpu.json" if options.gpu else "cpu.json")
+        collective.keep(order.facts(options.gpu), rows, path)
+    if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)
 

@@ -1,11 +1,10 @@
 """Moving windows: ``python -m benchmarks.systems.windows [--cpu]``, on a GPU or without one.
 
 Means, maxima and standard deviations of windows along either axis of one large array, beside CuPy
-and PyTorch, or bottleneck. Every result is held to the peer's before its time is written down, but
-for what the peer says of the borders. On a GPU a time is that between two events; on the host it is
-the least of several, for which the two take turns. The figures of
-docs/windows.md are made of benchmarks/results/windows/*.json, by
-``python -m benchmarks.systems.windows --write``.
+and PyTorch, or bottleneck. Every result is compared with the peer's, except at the borders, before
+its time is recorded. On a GPU a time is that between two events; on the host it is the least of
+several, for which the two take turns. ``python -m benchmarks.systems.windows --write`` makes the
+figures of docs/windows.md from benchmarks/results/windows/*.json.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ WINDOWS, HOST_WINDOWS = (30, 5, 200), (5, 30, 500)
 
 
 def close(expected: Any, skip: int, axis: int, result: Any) -> bool:
-    """Tell whether results are those of a peer, of windows that lie within the array."""
+    """Return whether results match a peer's, for windows within the array."""
     inner = (*(slice(None),) * axis, slice(skip, -skip or None))
     for begin in range(0, len(result), 1 << 12):
         part = slice(begin, begin + (1 << 12))
@@ -81,7 +80,7 @@ def on_gpu(n: int, samples: int) -> Iterator[Row]:
 
 
 def _of_peers(gpu: order.Gpu, name: str, x: Any, window: int, axis: int) -> dict[str, Any]:
-    """Return what other libraries have for it."""
+    """Return other libraries' calls for a window."""
     from cupyx.scipy import ndimage
 
     calls: dict[str, Callable[[], Any]] = {}
@@ -101,7 +100,7 @@ def _of_peers(gpu: order.Gpu, name: str, x: Any, window: int, axis: int) -> dict
 
 
 def on_host(samples: int) -> Iterator[Row]:
-    """Measure chunks of NumPy by one thread, beside bottleneck."""
+    """Measure NumPy chunks with one thread, beside bottleneck."""
     import bottleneck
 
     from dask_coop import chunks
@@ -125,7 +124,7 @@ def on_host(samples: int) -> Iterator[Row]:
 
 
 def least(calls: dict[str, Callable[[], Any]], samples: int) -> dict[str, float]:
-    """Return the least time of each of several calls in ms, which take turns."""
+    """Return the least time in ms of each of several calls, which take turns."""
     times = dict.fromkeys(calls, float("inf"))
     for _ in range(samples):
         for by, call in calls.items():
@@ -143,13 +142,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/windows.md anew")
-    given = parser.parse_args()
-    if not given.write:
-        host = given.cpu
-        rows = on_host(given.samples) if host else on_gpu(1 << given.power, given.samples)
-        path = given.results / ("cpu.json" if host else "gpu.json")
+    options = parser.parse_args()
+    if not options.write:
+        host = options.cpu
+        rows = on_host(options.samples) if host else on_gpu(1 << options.power, options.samples)
+        path = options.results / ("cpu.json" if host else "gpu.json")
         collective.keep(order.facts(not host), rows, path)
-    if given.write or given.results == RESULTS:
+    if options.write or options.results == RESULTS:
         node.write(order.compared(RESULTS), PAGE)
 
 

@@ -1,13 +1,13 @@
-"""The statistics by name: a row says all that arrays, groups and windows have to know of one.
+"""The table of statistics by name: each row has all that arrays, groups and windows need.
 
 ::
 
     "nanvar"  -->  a row  -->  VAR, which chunks are lifted and combined by
                           -->  finish: count, mean, squared deviations --> the variance
 
-A public function of arrays and `groupby_reduce` look up the same row, `xarray`'s methods call these
-by name, and windows take the row that counts elements besides. A name with "nan" before it is the
-row of that name, with NaN left out.
+The public functions of arrays and `groupby_reduce` look up the same row. The methods of `xarray`
+call statistics by these names, and windows use the row that also counts elements. A name that
+begins with "nan" stands for the row of the other letters, with NaN left out.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from dask_coop.algebra.monoids import (
     State,
 )
 
-#: Makes of a state the result.
+#: Makes the result from a state.
 Finish = Callable[[State], Any]
 
 
 def only_field(state: State) -> Any:
-    """Return the field of a state that has one: what most reductions end with."""
+    """Return the only field of a state: the last step of most reductions."""
     return state[0]
 
 
 def quotient(state: State) -> Any:
-    """Return a total by a count; NaN of no element."""
+    """Divide a total by a count; return NaN where the count is zero."""
     total, count = state
     with np.errstate(all="ignore"):
         return total / count
@@ -72,7 +72,7 @@ def _spread(
         value = np.where(degrees > 0, value, np.nan)
     if root:
         value = np.sqrt(value)
-    # NumPy masks what has no degree of freedom, too.
+    # NumPy also masks results without a degree of freedom.
     return np.ma.masked_where(degrees <= 0, value) if masked else value
 
 
@@ -87,29 +87,29 @@ class StatisticRow:
     Attributes
     ----------
     monoid : MonoidRow
-        What it is made of, which also tells the dtype of results.
+        The monoid that reduces chunks; it also sets the dtype of results.
     finish : callable
-        Makes results of states.
+        Makes results from states.
     keywords : tuple of str
-        What `finish` takes besides that a caller may set.
+        Further arguments of `finish` that a caller may set.
     skipna : bool
         Whether NaN is left out.
     nothing : int or None
-        What a group without elements gets; None stands for what is missing: NaN, NaT or the lowest
-        integer.
+        The result of a group without elements; None stands for the missing value: NaN, NaT or
+        the lowest integer.
     converts : bool
-        Whether elements become numbers of the dtype that is asked for before they are reduced, and
-        not the results afterwards.
+        Whether elements are converted to the requested dtype before the reduction; otherwise
+        results are converted after it.
     exact : callable, optional
-        Makes results of the digits of a reproducible sum, and takes their dtype for `output`.
+        Makes results from the digits of a reproducible sum; takes their dtype as `output`.
     of_complex : MonoidRow, optional
-        The monoid in the place of `monoid` for complex numbers.
+        The monoid that replaces `monoid` for complex numbers.
     without_nan : MonoidRow, optional
         The monoid that leaves NaN out by itself.
     window : MonoidRow, optional
-        What chunks that lie within a window are reduced by.
+        The monoid that reduces chunks that lie within a window.
     units : str
-        The rule of `api/call/units.py` for the units of results, if it is a public function.
+        The rule of `api/call/units.py` for the units of results, for public functions.
     """
 
     monoid: MonoidRow
@@ -125,7 +125,7 @@ class StatisticRow:
     units: str = ""
 
     def leaves_out(self, element: np.dtype[Any]) -> bool:
-        """Tell whether there may be elements of a dtype that are left out."""
+        """Return whether the statistic leaves out NaN and elements of this dtype may be NaN."""
         return self.skipna and element.kind in "fc"
 
     def monoid_of(self, element: np.dtype[Any]) -> MonoidRow:
@@ -137,7 +137,7 @@ class StatisticRow:
         return self.monoid
 
     def finish_with(self, **keywords: Any) -> Finish:
-        """Return what makes results of states by some keywords."""
+        """Return the function that makes results from states, with these keywords set."""
         return (
             partial(self.finish, skipna=self.skipna, **keywords) if self.keywords else self.finish
         )
@@ -151,11 +151,11 @@ _MAX = replace(_MIN, monoid=MAX, of_complex=FIRST_MAX, without_nan=NANMAX)
 
 
 def with_nan_forms(rows: dict[str, StatisticRow]) -> dict[str, StatisticRow]:
-    """Return rows by their names, and the same with NaN left out by these with "nan" before."""
+    """Return the rows, and for each name a row "nan" + name that leaves NaN out."""
     return rows | {f"nan{name}": replace(row, skipna=True) for name, row in rows.items()}
 
 
-#: The statistics by the names that flox has for them, and two besides.
+#: The statistics by flox's names, and two that flox lacks.
 STATISTICS = with_nan_forms(
     {
         "sum": StatisticRow(SUM, converts=True, exact=digits.total, window=MEAN, units="sum"),
@@ -173,7 +173,7 @@ STATISTICS = with_nan_forms(
         "last": StatisticRow(LAST),
     }
 )
-# The product of no element is one, where NaN are left out and flox calls it missing.
+# The product of no elements is one, but flox calls it missing where NaN are left out.
 STATISTICS["nanprod"] = replace(STATISTICS["nanprod"], nothing=None)
 STATISTICS |= {
     "any": StatisticRow(ANY, nothing=0, units="truth"),
@@ -194,7 +194,7 @@ class ScanRow:
     skipna : bool
         Whether NaN is left out.
     times : str
-        The kinds of dates and durations that it takes.
+        The kinds of dates and durations that the scan accepts.
     units : str
         The rule of `api/call/units.py` for the units of results.
     """
@@ -205,12 +205,12 @@ class ScanRow:
     units: str = ""
 
     def element(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return what elements of a dtype are taken as: floats where the monoid has these only."""
+        """Return the dtype in which elements are scanned: float64 for integers of float monoids."""
         is_whole = dtype.kind in "biu" and self.monoid.kinds == "f"
         return np.dtype("f8") if is_whole else dtype
 
 
-#: The scans by name that are scans of a monoid.
+#: The named scans that are scans of a monoid.
 SCANS = {
     "cumsum": ScanRow(SUM, times="m", units="sum"),
     "nancumsum": ScanRow(SUM, skipna=True, units="sum"),

@@ -1,12 +1,12 @@
-"""Strategies: the ways in which kernels may work on CuPy chunks, one of which a user may name.
+"""Strategies: the algorithms for CuPy chunks, one of which a user may name.
 
 ::
 
     coop.strategy.scan --read when the graph is built--> Operation.strategy --in the task--> kernels
 
-Each table below is one family. "auto" takes the row that is expected to be the fastest for the GPU,
+Each table below is one family. "auto" picks the row that is expected to be the fastest for the GPU,
 the dtype and the shape of a chunk. `dask_coop.chunks.cupy` has the function of each row, and says
-why one does not apply. N is the bytes of the elements.
+why a row does not apply. N is the number of bytes of the elements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 #: The name that leaves the choice to the library.
 AUTO = "auto"
 
-#: The row of the one launch over several chunks: a `Node` and collectives make it, not tasks.
+#: The one launch over several chunks: a `Node` and collectives use it; tasks cannot.
 MULTICHUNK = "multi-chunk"
 
 

@@ -1,8 +1,8 @@
-"""How the samples of a CuPy chunk are counted, by the strategies of `algebra/strategies.py`.
+"""Histograms of CuPy chunks, by the strategies of `algebra/strategies.py`.
 
-A strategy is a row of `_STRATEGIES`. "auto" takes the one that is expected to be the fastest.
-Weights take three: "shared" with three words a bin where it has room, then "split" with one, whose
-carries are in global memory and so are a few bins beyond, and otherwise "global".
+A strategy is a row of `_STRATEGIES`. "auto" picks the one that is expected to be the fastest.
+Weights have three: "shared", with three words of shared memory a bin, if they fit; then "split",
+with one word a bin, and with carries and a few excess bins in global memory; otherwise "global".
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dask_coop.cuda.programs import multichunk
 
 Array = Any
 
-#: Bytes of the lists of a slab of samples that is partitioned at a time.
+#: Bytes of the lists for a slab of samples, which is partitioned in one go.
 _LISTS_BYTES = 1 << 29
 
-#: The blocks of a cluster that share a table: as few as hold the bins are the fastest.
+#: The sizes of clusters that share a table: the smallest that holds the bins is the fastest.
 _CLUSTERS: tuple[int, ...] = (2, 4, 8, 16)
 
-#: Picoseconds a sample to find its bin, beside those of its strategy.
+#: Picoseconds to find the bin of a sample, besides those of its strategy.
 _FINDING = {
     "guessed": 0.0,
     "unit": 0.0,
@@ -43,15 +43,15 @@ _FINDING = {
     "searched": 2.5,
 }
 
-#: Picoseconds of a launch, for each bin of a block's window to clear and to look at in the end, and
-#: for each that is added to the table.
+#: Picoseconds of a launch, of each bin of a block's window that is cleared and read at the end, and
+#: of each bin that is added to the table.
 _LAUNCHING, _CLEARING, _ADDING = 5.2e6, 150.0, 2.0
 
-#: Weights among which the largest is looked for.
+#: The number of weights among which the largest is searched for.
 _LOOKED_AT = 1 << 21
 
-#: To how many bins for each that has a word in shared memory one block's samples are summed: fewer
-#: samples in global memory cost less than two blocks to the same samples.
+#: How far bins may exceed the words of shared memory before two blocks share the samples: a few
+#: samples in global memory cost less than reading all samples twice.
 _BEYOND = 1.6
 
 
@@ -62,25 +62,25 @@ def count(
     table: Array,
     strategy: str = AUTO,
 ) -> None:
-    """Add the samples `x`, or their `weights`, to the `table` of `bins`.
+    """Add the counts of samples `x`, or the sums of their `weights`, to the `table` of `bins`.
 
     Parameters
     ----------
     x : cupy.ndarray
         Contiguous samples, at least one, not bool.
     weights : cupy.ndarray or None
-        As many.
+        One for each sample.
     bins : Bins, Integers or Digits
     table : cupy.ndarray
-        A uint64 or int64 for every bin, or a float64 for weights that are floats.
+        A uint64 or int64 for every bin, or a float64 for float weights.
     strategy : str
-        "auto", or a name of `algebra.strategies.HISTOGRAM`. Sums of floats do not depend on the
-        order of the samples.
+        "auto", or a name of `algebra.strategies.HISTOGRAM`. Float sums do not depend on the order
+        of the samples.
 
     Raises
     ------
     ValueError
-        If the strategy is not for this GPU, dtype or so many bins.
+        If the strategy does not support this GPU, dtype or number of bins.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     weighted = weights is not None
@@ -99,7 +99,7 @@ def count(
 
 
 class _Case(NamedTuple):
-    """What the choice of a strategy depends on.
+    """The facts on which the choice of a strategy depends.
 
     Attributes
     ----------
@@ -109,9 +109,9 @@ class _Case(NamedTuple):
     size, itemsize : int
         The number of samples, and the bytes of one.
     finder : str
-        How bins are found: the kind of a `programs.Finder`.
+        The way to find bins: the kind of a `programs.Finder`.
     staged : int
-        Bytes of shared memory that this takes in every block.
+        Bytes of shared memory that the finder uses in every block.
     """
 
     gpu: Device
@@ -123,30 +123,30 @@ class _Case(NamedTuple):
 
     @property
     def words(self) -> int:
-        """The words of shared memory that counters may take."""
+        """The words of shared memory available to counters."""
         return (self.gpu.shared_bytes - self.staged) // 4
 
     def fit(self, packed: bool = False) -> int:
-        """Return how many bins have counters in a block's memory, an even number."""
+        """Return the number of bins whose counters fit a block's shared memory, an even number."""
         return 2 * (self.words - 32) if packed else (self.words - 1) // 2 * 2
 
     def windows(self, packed: bool) -> int:
-        """Return the number of windows that the bins make."""
+        """Return the number of windows that hold all bins."""
         return -(-self.n // self.fit(packed))
 
     def blocks(self, splits: int = 1) -> int:
-        """Return among how many blocks samples are divided, each of which `splits` blocks read."""
+        """Return how many blocks divide the samples, if `splits` blocks read the same ones."""
         most = max(1, self.gpu.processors // splits)
-        # Counters have 32 bits, so no block may see more samples than they count.
+        # Counters have 32 bits, so a block may read only as many samples as they can count.
         return max(min(most, -(-self.size // (programs.THREADS * 16))), -(-self.size // (1 << 31)))
 
     @property
     def finding(self) -> float:
-        """Picoseconds a sample to find its bin."""
+        """Picoseconds to find the bin of a sample."""
         return _FINDING[self.finder]
 
     def flushing(self, rows: int) -> float:
-        """Picoseconds to add the tables of so many blocks up, in global memory."""
+        """Picoseconds to add the tables of so many blocks to the one in global memory."""
         # Only bins with samples are added.
         occupied = self.n * -math.expm1(-self.size / rows / self.n)
         return _ADDING * rows * occupied
@@ -171,13 +171,13 @@ class _Strategy(NamedTuple):
     launches : callable
         Yields the launches that add contiguous samples to a table.
     picoseconds : callable
-        About how long they take, as fitted to an H100. What is in shared memory costs a sample's
-        time, at least that of reading it, and at the end an addition in global memory for each bin
-        and block.
+        Estimates their time, fitted to an H100. Tables in shared memory cost time for each sample,
+        at least that of reading it, and at the end an addition in global memory for each bin and
+        block.
     most : callable
         The most bins.
     objection : callable
-        Why the strategy does not apply besides; "" if it does.
+        Further reasons why the strategy does not apply, or "" if it does.
     """
 
     launches: Callable[[_Case, Lookup, Array, Array], Iterator[_Launch]]
@@ -187,7 +187,7 @@ class _Strategy(NamedTuple):
 
 
 def _objection(case: _Case, strategy: str, weighted: bool) -> str:
-    """Say why a strategy does not apply; "" if it does."""
+    """Return why a strategy does not apply, or "" if it does."""
     if strategy == MULTICHUNK:
         return "takes the chunks of a Node or a collective together, not one by one"
     if weighted and strategy not in _WEIGHED:
@@ -201,7 +201,7 @@ def _objection(case: _Case, strategy: str, weighted: bool) -> str:
 
 @lru_cache(1024)
 def _choose(case: _Case, weighted: bool) -> str:
-    """Return the strategy that is expected to be the fastest of those that apply."""
+    """Return the strategy with the least expected time among those that apply."""
     names = _WEIGHED if weighted else _STRATEGIES
     able = (name for name in names if not _objection(case, name, weighted))
     return next(able) if weighted else min(able, key=lambda n: _STRATEGIES[n].picoseconds(case))
@@ -255,7 +255,7 @@ def _by_windows(case: _Case, packed: bool = False, split: bool = False) -> float
     if not split or windows == 1:
         once = max(0.23 * case.itemsize, case.finding + (1.2 if packed else 0.9))
         return windows * (window + case.size * once) + case.flushing(case.blocks())
-    # Beyond two blocks to the same samples, their loads no longer meet in the cache.
+    # With more than two blocks to the same samples, their loads no longer meet in the cache.
     once = max((0.12 if windows <= 2 else 0.47) * case.itemsize, case.finding + 0.75)
     return window + windows * case.size * once + case.flushing(case.blocks(windows))
 
@@ -273,13 +273,13 @@ def _distributed(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterato
 
 
 def _cluster(case: _Case) -> int:
-    """Return how many blocks share a table: the fewest of `_CLUSTERS` that hold its bins."""
+    """Return the number of blocks that share a table: the least that holds the bins."""
     return next((k for k in _CLUSTERS if case.n <= case.fit() * k), _CLUSTERS[-1])
 
 
 def _over_clusters(case: _Case) -> float:
-    # Additions to other blocks' memory are made one after the other, and among more than two blocks
-    # the network is the limit.
+    # Additions to another block's memory are serialized, and among more than two blocks the network
+    # is the limit.
     cluster = _cluster(case)
     once, window = 6.0 if cluster == 2 else 20.0, _CLEARING * case.n / cluster
     return 2 * _LAUNCHING + window + case.size * (case.finding + once)
@@ -300,7 +300,7 @@ def _partition(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[
     stride = tile // 8 + buckets
     most = min(-(-x.size // tile), max(1, _LISTS_BYTES // (stride * 16)))
     lists, offsets = cupy.empty(most * stride * 16, "u1"), cupy.empty(most * buckets, "u4")
-    # A block for every multiprocessor; small buckets' own blocks come on top where they are many.
+    # A block for every multiprocessor, and further blocks for small buckets where these are many.
     processors = case.gpu.processors
     blocks = processors + (buckets if buckets > processors // 2 else 0)
     prepare(programs.partition(lookup.finder), programs.lists())
@@ -329,7 +329,7 @@ def _partition(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[
 def _by_buckets(case: _Case) -> float:
     buckets = -(-case.n // programs.BUCKET)
     once = case.finding + 3.7 + 0.004 * buckets
-    # Blocks share a bucket where there are few.
+    # Blocks share buckets if these are few.
     return 20e6 + 20e6 / buckets + case.size * once + 3.0 * case.n
 
 
@@ -368,7 +368,7 @@ _STRATEGIES = {
     "global": _Strategy(_everywhere, _in_global_memory),
 }
 
-#: The most bins of the strategies that take weights, the faster one first.
+#: The most bins of the strategies for weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
     "shared": lambda case: case.words // 3 - programs.SPARE,
     "split": lambda case: 2 * (case.words - programs.SPARE),
@@ -390,7 +390,7 @@ def _weigh(
     high = room.data.ptr
     exponents = high + 8 * words
     sums = table.data.ptr, high, high + 8 * n, high + 16 * n, exponents
-    # Of many weights some tell which is the largest, and it is seen to that they told right.
+    # The largest of many weights is estimated from a sample, then verified.
     step = 1 if size <= _LOOKED_AT else size // _LOOKED_AT
     blocks, threads = case.blocks(), programs.THREADS
     largest, settle = programs.largest(weights.dtype), programs.settle()
@@ -419,12 +419,12 @@ def _sum(
     number: int,
     strategy: str,
 ) -> Iterator[_Launch]:
-    """Sum weights in a round, the first or one that is made only if need be."""
+    """Sum weights in a round: the first, or the one that repeats it only if need be."""
     source = _summing(lookup, weights, strategy)
     threads = programs.weighing_threads(lookup.finder)
-    given = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
+    arguments = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
     if strategy == "global":
-        yield _Launch(source, case.blocks(), threads, given)
+        yield _Launch(source, case.blocks(), threads, arguments)
         return
     if strategy == "shared":
         splits, window, words = 1, case.n, 3
@@ -436,14 +436,14 @@ def _sum(
     cluster = splits if case.gpu.hopper else 1
     blocks = case.blocks(splits) * splits
     numbers = np.int32(window), np.int32(splits)
-    yield _Launch(source, blocks, threads, (*given, *numbers), nbytes, cluster)
+    yield _Launch(source, blocks, threads, (*arguments, *numbers), nbytes, cluster)
 
 
 # Several chunks in one launch.
 
 
 class MultichunkHistogram(NamedTuple):
-    """The histogram of several chunks, on one GPU or on several, as one launch.
+    """One launch for the histogram of several chunks, on one GPU or on several.
 
     Attributes
     ----------
@@ -452,7 +452,7 @@ class MultichunkHistogram(NamedTuple):
     shared : int
         Dynamic shared memory of a block, in bytes.
     lookups : list of Lookup
-        Of every GPU; their `tables` must outlive the launch.
+        One for every GPU; their `tables` must outlive the launch.
     """
 
     source: str
@@ -463,12 +463,12 @@ class MultichunkHistogram(NamedTuple):
 def multichunk_histogram(
     ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers | Digits
 ) -> MultichunkHistogram | None:
-    """Return how one launch counts several chunks; None if the counters do not fit a block.
+    """Return the launch that counts several chunks; None if the counters do not fit a block.
 
     Parameters
     ----------
     ordinals : sequence of int
-        GPUs that are alike. Their tables of edges are copied on CuPy's current streams.
+        GPUs of one model. Their tables of edges are copied on CuPy's current streams.
     samples : numpy.dtype
         Not bool, whose samples are counted as uint8.
     bins : Bins, Integers or Digits
@@ -478,7 +478,7 @@ def multichunk_histogram(
         return None
     lookups: list[Lookup] = []
     for ordinal in ordinals:
-        # Without tables it is the same on all.
+        # Without tables, the lookup is the same on all GPUs.
         if not lookups or lookups[0].tables:
             with cupy.cuda.Device(ordinal):
                 lookups.append(look_up(gpu, samples, bins))

@@ -1,7 +1,7 @@
 """Products of CuPy chunks over the semirings of `dask_coop.algebra.semirings`.
 
-The tiles are of words of 4 and 8 bytes. Narrower integers are widened, except that bytes
-are multiplied 4 at a time; truth values are taken 32 at a time, packed into words along k.
+Tiles hold words of 4 or 8 bytes. Narrower integers are widened, except that bytes are multiplied 4
+at a time. Truth values are processed 32 at a time, packed into words along k.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dask_coop.cuda.programs import matmul as programs
 
 Array = Any
 
-#: The least length of all three axes of a product that is worth being split into bytes.
+#: The least length of all three axes for which a product is split into bytes.
 _LONG = 256
 
-#: The least depth of a part, in words, when k is cut because there are few tiles.
+#: The least depth of a part, in words, when k is split because there are few tiles.
 _PART = 256
 
 
@@ -34,7 +34,7 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
     Parameters
     ----------
     a, b : cupy.ndarray
-        Of any real dtype and strides; complex numbers have ``plus_times`` only.
+        With any real dtype and strides; complex numbers have only ``plus_times``.
     semiring : {"plus_times", "min_plus", "max_plus", "max_min", "or_and"}
     strategy : str
         "auto", or a name of `algebra.strategies.MATMUL`.
@@ -77,13 +77,13 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
 
 
 def _has_tensor_cores() -> bool:
-    """Say whether the current GPU multiplies matrices of bytes by the instructions of sm_80."""
+    """Return whether the current GPU multiplies matrices of bytes by the instructions of sm_80."""
     gpu = device(cupy.cuda.runtime.getDevice())
     return int(gpu.arch.removeprefix("sm_")) >= 80
 
 
 def _is_large(a: Array, b: Array, itemsize: int) -> bool:
-    """Say whether a product is worth being split into bytes."""
+    """Return whether a product is large enough to be split into bytes."""
     # Vectors have one axis.
     if min(a.ndim, b.ndim) < 2 or min(*a.shape[-2:], *b.shape[-2:]) < _LONG:
         return False
@@ -94,7 +94,7 @@ def _is_large(a: Array, b: Array, itemsize: int) -> bool:
 
 
 def _multiply_bytes(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the product of matrices or stacks of them, of integers of up to 4 bytes."""
+    """Return the product of matrices, or stacks of them, of integers of up to 4 bytes."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if k == 0 or 0 in shape or m * n == 0:
@@ -145,7 +145,7 @@ def _multiply(a: Array, b: Array, ring: Semiring, dtype: np.dtype[Any]) -> Array
     if ring is OR_AND or dtype.kind == "b":
         return _multiply_truths(a.astype("?", copy=False), b.astype("?", copy=False), ring)
     if dtype.name == "float16":
-        # Rounding keeps order: the least sum in float32, rounded, is the least rounded one.
+        # Rounding keeps order: the least sum in float32, rounded, is the least rounded sum.
         single = np.dtype("f4")
         return _multiply(a.astype(single), b.astype(single), ring, single).astype(dtype)
     if ring is PLUS_TIMES and dtype.itemsize == 1:
@@ -157,7 +157,7 @@ def _multiply(a: Array, b: Array, ring: Semiring, dtype: np.dtype[Any]) -> Array
 
 
 def _multiply_truths(a: Array, b: Array, ring: Semiring) -> Array:
-    """Return what ufuncs make of bool: add and maximum are or, multiply and minimum are and."""
+    """Multiply bools as ufuncs do: add and maximum are "or", multiply and minimum are "and"."""
     if ring.plus is np.minimum:
         return ~_multiply_truths(~a, ~b, OR_AND)
     if ring.times is np.add:
@@ -168,7 +168,7 @@ def _multiply_truths(a: Array, b: Array, ring: Semiring) -> Array:
 
 
 def _padded(x: Array, axis: int, multiple: int) -> Array:
-    """Return `x` with zeros behind, so that its length along `axis` is a multiple."""
+    """Return `x` padded with zeros, so that its length along `axis` is a multiple of `multiple`."""
     missing = -x.shape[axis] % multiple
     if not missing:
         return x
@@ -178,19 +178,19 @@ def _padded(x: Array, axis: int, multiple: int) -> Array:
 
 
 def _packed(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return the operands in words of 4 bytes, or of 32 truth values, along k."""
+    """Return the operands packed along k: as 4-byte words, or words of 32 truth values."""
     swap = (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2)
     a, b = contiguous(a), transpose(b, swap)
     if a.dtype.kind == "b":
         a, b = (cupy.packbits(x.ravel()).reshape(*x.shape[:-1], x.shape[-1] // 8) for x in (a, b))
-    # Bytes may begin anywhere in memory, words may not.
+    # Bytes may begin anywhere in memory; words must be aligned.
     a, b = (x if x.data.ptr % 4 == 0 else x.copy() for x in (a, b))
     words = [x.view("u4") if x.size else cupy.empty((*x.shape[:-1], 0), "u4") for x in (a, b)]
     return words[0], transpose(words[1], swap)
 
 
 def _launch(a: Array, b: Array, source: str, ring: Semiring, dtype: np.dtype[Any]) -> Array:
-    """Return the product of contiguous words as elements of `dtype`, by the program `source`."""
+    """Return the product of contiguous words, with elements of `dtype`, by the program `source`."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if k == 0 or 0 in shape or m * n == 0:
@@ -218,7 +218,7 @@ def _launch(a: Array, b: Array, source: str, ring: Semiring, dtype: np.dtype[Any
     )
     if parts == 1:
         return result[..., 0, :, :]
-    # CuPy's ufuncs other than add do not reduce.
+    # Only CuPy's ufunc add can reduce.
     reducers = {"add": cupy.sum, "minimum": cupy.min, "maximum": cupy.max}
     reduce = reducers.get(ring.plus.__name__, cupy.any)
     return reduce(result, -3).astype(dtype, copy=False)
@@ -227,9 +227,9 @@ def _launch(a: Array, b: Array, source: str, ring: Semiring, dtype: np.dtype[Any
 def _batches(
     a: Array, b: Array, shape: tuple[int, ...]
 ) -> tuple[Array, Array, tuple[int, int], list[int]]:
-    """Return operands whose stacks have two axes at most, the axes, and the strides of both.
+    """Return operands with at most two stack axes, these axes, and the strides of both operands.
 
-    Strides are in words: of a along the outer and the inner axis, and of b.
+    Strides are in words: those of a along the outer and the inner axis, then those of b.
     """
     for _ in range(2):
         sizes: list[int] = []
@@ -246,7 +246,7 @@ def _batches(
                 strides.append(here)
         if len(sizes) <= 2:
             break
-        # So many axes along which one operand is repeated are rare: repeat them in memory.
+        # More axes along which one operand is repeated are rare: repeat them in memory.
         a, b = map(cupy.ascontiguousarray, whole)
     while len(sizes) < 2:
         sizes.append(1)

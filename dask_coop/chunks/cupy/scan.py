@@ -1,4 +1,4 @@
-"""Scans of CuPy chunks, by the strategies of `algebra/strategies.py`, which `_STRATEGIES` runs."""
+"""Scans of CuPy chunks, by the strategies of `algebra/strategies.py`: see `_STRATEGIES`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dask_coop.cuda.team import most_blocks
 
 Array = Any
 
-#: The most tiles of a strided line: one thread scans their states.
+#: The most tiles of a strided line, whose states one thread scans.
 _COLUMN_TILES = 4096
 
 #: Elements of a tile of fixed length, and the most states of a line that one block scans.
 _TILE, _SPINE = 8192, 1 << 15
 
-#: Blocks that stream columns: how many keep a multiprocessor's memory busy, and how few still do
-#: better with whole columns than more would with tiles.
+#: Numbers of blocks that stream columns: enough to keep a multiprocessor's memory busy, and the
+#: fewest for which whole columns still beat more blocks with tiles.
 _BLOCKS, _FEW_BLOCKS = 3, 0.9
 
 #: The fewest rows of a tile that are worth a ring in shared memory.
@@ -52,24 +52,24 @@ def scan_lines(
     ----------
     op : Operation
     x, y : cupy.ndarray
-        Contiguous arrays, `x` of outer * n * inner elements, at least one, and `y` with room for
+        Contiguous arrays: `x` of outer * n * inner elements, at least one, and `y` with room for
         as many of dtype ``programs_list.written(op)``.
     base : cupy.ndarray, optional
         The states from which the outer * inner lines start, or their bytes.
     shape : tuple of int
         (outer, n, inner).
     exclusive : bool
-        Whether a result leaves out its own element.
+        Whether each result leaves out its own element.
     reverse : bool
         Whether lines are scanned from their ends.
     segments : cupy.ndarray, optional
-        Bool, contiguous, as many as elements: whether a segment begins there, so that the scan
-        restarts from nothing. In a reverse scan that is the element which is scanned first.
+        Bool, contiguous, one for each element: true where a segment begins, so that the scan
+        restarts from nothing. In a reverse scan, that is the element which is scanned first.
 
     Raises
     ------
     ValueError
-        If the strategy is not for this GPU, operation or axis.
+        If the strategy does not support this GPU, operation or axis.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     scan = programs_list.scanned(op, exclusive, reverse)
@@ -78,10 +78,10 @@ def scan_lines(
         plain = scan.state_bytes
         scan, heads = programs.segmented(scan, programs_list.layout(op)), segments.data.ptr
         if base is not None:
-            # No restart yet.
-            given = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
-            base = cupy.zeros((len(given), scan.state_bytes), "u1")
-            base[:, :plain] = given
+            # No line has restarted yet.
+            base_states = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
+            base = cupy.zeros((len(base_states), scan.state_bytes), "u1")
+            base[:, :plain] = base_states
     start = base.data.ptr if base is not None else 0
     lines = _Lines(scan, x.data.ptr, y.data.ptr, start, shape, heads)
     strategy = op.strategy
@@ -95,7 +95,7 @@ def scan_lines(
 def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse: bool) -> Array:
     """Return the bytes of the states behind the last head flag of every line of (outer, n, 1).
 
-    `x` and `heads` are contiguous and have elements; lines are read from their ends if `reverse`.
+    `x` and `heads` are contiguous and not empty; `reverse` reads lines from their ends.
     """
     scan = programs.segmented(programs_list.scanned(op, reverse=reverse), programs_list.layout(op))
     lines = _Lines(scan, x.data.ptr, 0, 0, shape, heads.data.ptr)
@@ -111,14 +111,14 @@ def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse
 
 
 def _leave_totals(lines: _Lines, totals: int, tiles: int) -> None:
-    """Reduce the tiles of contiguous lines in order, to a state each."""
+    """Reduce the tiles of contiguous lines, in order, to one state each."""
     sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(tiles)
     source = programs.rows(lines.scan, programs.THREADS, write=False)
     lines.launch(source, lines.outer * tiles, programs.THREADS, totals, *sizes)
 
 
 class _Lines:
-    """Lines that are scanned: how, and where they are; addresses and (outer, n, inner)."""
+    """Lines to scan: the operation, the addresses, and the shape (outer, n, inner)."""
 
     def __init__(
         self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape, heads: int = 0
@@ -126,25 +126,25 @@ class _Lines:
         self.scan, self.x, self.y, self.base, self.heads = scan, x, y, base, heads
         self.outer, self.n, self.inner = shape
 
-    def launch(self, source: str, blocks: int, threads: int, *rest: Any, **options: Any) -> None:
+    def launch(self, source: str, blocks: int, threads: int, *values: Any, **options: Any) -> None:
         """Launch a program on these addresses."""
         heads = (self.heads,) if self.scan.flagged else ()
-        launch(source, blocks, threads, self.x, self.y, self.base, *heads, *rest, **options)
+        launch(source, blocks, threads, self.x, self.y, self.base, *heads, *values, **options)
 
     def states(self, tiles: int) -> Array:
-        """Return room for the states of so many tiles of every line."""
+        """Return memory for the states of so many tiles of every line."""
         return cupy.empty(self.outer * tiles * self.inner * self.scan.state_bytes, "u1")
 
     @property
     def is_bulk(self) -> bool:
-        """Whether the bulk copy engine can move every line, for kernels that take its elements."""
+        """Whether the bulk copy engine can move every line, if kernels accept the elements."""
         scan, pitch = self.scan, self.n if self.outer > 1 else 0
         offsets = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
         return scan.is_bulk and all(offset % 16 == 0 for offset in offsets)
 
 
 def _objection(gpu: Device, op: Operation, lines: _Lines, strategy: str) -> str:
-    """Say why a strategy does not apply; "" if it does."""
+    """Return why a strategy does not apply, or "" if it does."""
     if strategy == MULTICHUNK:
         return "takes the chunks of a Node or a collective together, not one by one"
     row = _STRATEGIES[strategy]
@@ -178,7 +178,7 @@ def _choose(gpu: Device, lines: _Lines) -> str:
 
 
 def _waves(gpu: Device, lines: _Lines, shared: bool) -> None:
-    """Scan contiguous lines with the bulk copy engine, shared by all blocks or a block each."""
+    """Scan contiguous lines with the bulk copy engine, by all blocks together or one block each."""
     scan, blocks = lines.scan, gpu.processors
     tuning = programs.tune(scan, lines.n, blocks, gpu.shared_bytes, shared)
     tiles = -(-lines.n // tuning.tile) * lines.outer
@@ -205,10 +205,10 @@ _local = threading.local()
 
 
 def _board(words: int, waves: int) -> tuple[Array, int]:
-    """Return so many words for tagged states, and a tag from which on `waves` are not on them.
+    """Return memory for tagged states, and the first of `waves` tags that occur nowhere in it.
 
-    Clearing them takes as long as a small scan, so they are kept, for this thread and stream, and
-    every launch takes tags of its own. A graph that is captured replays its tags.
+    Clearing the memory takes as long as a small scan, so this thread and stream keep it, and every
+    launch uses new tags. A captured graph replays its tags, so it gets cleared memory of its own.
     """
     stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():
@@ -229,7 +229,7 @@ def _cleared(words: int) -> Array:
 
 
 def _whole(gpu: Device, lines: _Lines) -> None:
-    """Scan whole lines."""
+    """Scan each line in one go."""
     if lines.inner > 1:
         _cut_columns(gpu, lines, 1)
     elif lines.scan.flagged:
@@ -255,7 +255,7 @@ def _two_level(gpu: Device, lines: _Lines) -> None:
 
 
 def _reduce_then_scan(gpu: Device, lines: _Lines) -> None:
-    """Scan contiguous lines by tiles of a fixed length, and their totals in the same way."""
+    """Scan contiguous lines by tiles of a fixed length, and the tiles' totals in the same way."""
     _cut_rows(lines, -(-lines.n // _TILE))
 
 
@@ -283,7 +283,7 @@ def _cut_rows(lines: _Lines, tiles: int) -> None:
 
 
 def _team(n: int) -> int:
-    """Return how many threads scan a contiguous line or tile."""
+    """Return the number of threads that scan a contiguous line or tile."""
     return 32 if n <= programs.WARP_LINE else programs.THREADS
 
 
@@ -311,9 +311,9 @@ def _scan_then_fan(gpu: Device, lines: _Lines) -> None:
 
 
 def _cooperative(gpu: Device, lines: _Lines) -> None:
-    """Scan contiguous lines by two levels in one launch, with a barrier of the grid between."""
+    """Scan contiguous lines by two levels in one launch, with a grid barrier between them."""
     source, ordinal = programs.cooperative(lines.scan), cupy.cuda.runtime.getDevice()
-    # All blocks must run at a time, and GPUs with little shared memory take fewer.
+    # All blocks must be resident at once, and GPUs with little shared memory hold fewer.
     slots = min(
         gpu.processors * programs.COOPERATIVE_BLOCKS,
         most_blocks(source, (ordinal,), programs.THREADS, 0),
@@ -371,10 +371,10 @@ def _cut_columns(gpu: Device, lines: _Lines, tiles: int) -> None:
 
 
 def _column_program(gpu: Device, lines: _Lines, tiles: int) -> tuple[str, int]:
-    """Return what scans tiles of strided lines, and the columns that a block streams, or 0."""
+    """Return the program that scans tiles of strided lines, and the columns of a stream, or 0."""
     scan = lines.scan
     aligned = (lines.x | lines.inner * scan.element_bytes) % 16 == 0
-    # Copies of less than 4 bytes can't be had.
+    # The asynchronous copy has no sizes below 4 bytes.
     copied = scan.is_copied and (aligned or scan.element_bytes >= 4)
     if scan.flagged or lines.n // tiles < _RING_ROWS or not copied:
         return programs.columns(scan), 0
@@ -383,7 +383,7 @@ def _column_program(gpu: Device, lines: _Lines, tiles: int) -> tuple[str, int]:
 
 
 def _width(gpu: Device, tiles: int, inner: int) -> int:
-    """Return how many columns a block takes: the most that leave no multiprocessor without one."""
+    """Return the columns of a block: the most that leave no multiprocessor without a block."""
     for width in programs.STREAM_WIDTHS:
         if tiles * -(-inner // width) >= _FEW_BLOCKS * gpu.processors:
             return width
@@ -398,10 +398,10 @@ class _Strategy(NamedTuple):
     run : callable
         Scans lines on a GPU.
     strided, ordered, flagged : bool
-        Whether it takes strided lines, keeps the order of states, and takes contiguous lines with
-        segments.
+        Whether it supports strided lines, keeps the order of states, and supports contiguous lines
+        with segments.
     bulk : bool
-        Whether the bulk copy engine moves its elements.
+        Whether it moves elements with the bulk copy engine.
     """
 
     run: Callable[[Device, _Lines], None]

@@ -21,7 +21,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
     Parameters
     ----------
     x : cupy.ndarray
-        Of any strides.
+        With any strides.
     axes : sequence of int, optional
         ``result.shape == tuple(x.shape[axis] for axis in axes)``; by default the axes reversed.
     strategy : str
@@ -30,7 +30,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
     Raises
     ------
     ValueError
-        If `axes` is no permutation of the axes of `x`, or the strategy does not apply.
+        If `axes` is not a permutation of the axes of `x`, or the strategy does not apply.
     """
     with x.device:
         view = x.transpose(axes)
@@ -48,5 +48,5 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
 
 
 def contiguous(x: Array) -> Array:
-    """Return `x` in C order: itself where it is, a copy otherwise."""
+    """Return `x` if it is in C order, otherwise a copy in C order."""
     return x if x.flags.c_contiguous else transpose(x, range(x.ndim))

@@ -1,1 +1,1 @@
-"""What is done to one NumPy chunk; backend.py has all that the graph calls."""
+"""Operations on one NumPy chunk; backend.py has all functions that the graph calls."""

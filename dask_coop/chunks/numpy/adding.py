@@ -1,8 +1,8 @@
 """Sums and products of NumPy chunks, most of them in an accumulator wider than the elements.
 
-NumPy converts the elements to a buffer before it combines them, and multiplies them one after the
-other; where Numba is there and chunks are large enough to pay for its compiler, the loops of
-loops/sums.py convert and combine in one step, and several elements at a time.
+NumPy converts the elements to a buffer before it combines them, and multiplies them one by one.
+Where Numba is installed and a chunk is large enough to pay for compiling, the loops of
+loops/sums.py convert and combine in one step, several elements at a time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: The least elements of a line that is summed alone.
+#: The fewest elements of a line that is summed by itself.
 _LONG = 1 << 9
 
 _WIDENED = {"f4": "f8", **dict.fromkeys(("i1", "i2", "i4"), "i8")}
 _WIDENED |= dict.fromkeys(("u1", "u2", "u4"), "u8")
 _SUMS = {(np.dtype(a), np.dtype(b)) for a, b in _WIDENED.items()}
 _PRODUCTS = _SUMS | {(np.dtype("f8"), np.dtype("f8"))}
-#: What elements are combined in what by the loops. NumPy's sums of wide elements are as fast, and
-#: so are its products of wide integers.
+#: The ufuncs, elements and accumulators that have loops. NumPy is as fast at sums of wide elements
+#: and at products of wide integers.
 _PAIRS: dict[np.ufunc, Any] = {np.add: _SUMS, np.multiply: _PRODUCTS}
 
 
 def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
-    """Return ``ufunc.reduce(x, axes, dtype, initial=ufunc.identity)``, for sorted axes."""
+    """Return ``ufunc.reduce(x, axes, dtype, initial=ufunc.identity)`` for sorted axes."""
     if (x.dtype, dtype) in _PAIRS.get(ufunc, ()):
         rows, multiply = axes == tuple(range(x.ndim - len(axes), x.ndim)), ufunc is np.multiply
         loops = loops_for("sums", x.size)
@@ -55,9 +55,9 @@ def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _lines(x: Array, split: int) -> Array | None:
-    """Return a view of `x` with its axes before `split` as one and the others as one.
+    """Return a view of `x` with two axes: those before `split`, and the others.
 
-    None stands for an array that is not in C order, or has no such view.
+    Return None if the array is not in C order or has no such view.
     """
     if x.flags.c_contiguous and x.size:
         return x.reshape(math.prod(x.shape[:split]), -1)

@@ -1,4 +1,4 @@
-"""Chunks that are NumPy arrays: all that the graph calls."""
+"""The backend of NumPy chunks: all functions that the graph calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scan(
     base: State | None = None,
     heads: Array | None = None,
 ) -> Array:
-    """Return the scan of the chunk `x` from `base` on."""
+    """Return the scan of the chunk `x`, starting from the state `base`."""
     return scan_on(op, x, spec, base, heads)[0]
 
 
@@ -59,7 +59,7 @@ def scan_on(
     base: State | None = None,
     heads: Array | None = None,
 ) -> tuple[Array, State]:
-    """Return the scan of the chunk `x` from `base` on, and the state behind it."""
+    """Return the scan of the chunk `x`, starting from `base`, and the state behind it."""
     x = np.asarray(x)
     if op.monoid.lift is not None:
         return custom_monoid.scan(op, x.astype(op.element, copy=False), spec, base, heads)
@@ -69,10 +69,11 @@ def scan_on(
 def lift_segments(
     op: Operation, x: Array, spec: ScanSpec, heads: Array, valid: Array | None = None
 ) -> State:
-    """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
+    """Reduce every line of the chunk `x`, from its last head flag on, to a state.
 
-    Its last field tells where there is one; `heads` are the flags of the elements or of one line.
-    `valid`, of the shape of `x`, tells which elements count.
+    The last field says which lines have a flag; other lines are reduced as a whole. `heads` are
+    the flags of the elements, or of one line. `valid`, of the shape of `x`, is true where an
+    element counts.
     """
     axis = spec.axis
     if spec.reverse:
@@ -98,13 +99,13 @@ def lift_segments(
 def histogram(
     op: Operation, samples: Sequence[Array], grid: BinSpec, weights: Array | None
 ) -> State:
-    """Count the samples of a chunk, or sum their `weights`, by bin.
+    """Count the samples of a chunk by bin, or sum their `weights`.
 
     Parameters
     ----------
     op : Operation
     samples : sequence of numpy.ndarray
-        The coordinates, of equal shapes; or one array, with the coordinates along its last axis.
+        The coordinates, of equal shapes; or one array that has the coordinates as its last axis.
     grid : Grid, Integers or Digits
     weights : numpy.ndarray or None
     """
@@ -127,7 +128,7 @@ def histogram(
 
 
 def digitize(x: Array, steps: Steps) -> Array:
-    """Return the numbers of the bins of samples, int64 of the shape of `x`."""
+    """Return the bin index of each sample, int64 of the shape of `x`."""
     return histograms.locate(x.view("u1") if x.dtype.kind == "b" else x, steps)
 
 
@@ -147,7 +148,7 @@ def argsort(x: Array, axis: int, stable: bool) -> Array:
 
 
 def to_numpy(x: Array, nbytes: int | None = None, out: Array | None = None) -> Array:
-    """Return `x`, which is one, or `out`, which it is put into."""
+    """Return `x`, which is a NumPy array, or copy it into `out` and return that."""
     if out is None:
         return x
     out[...] = x
@@ -155,7 +156,7 @@ def to_numpy(x: Array, nbytes: int | None = None, out: Array | None = None) -> A
 
 
 def from_numpy(x: Array, nbytes: int | None = None, direct: Direct = "auto") -> Array:
-    """Return `x`, which is one."""
+    """Return `x`, which is a NumPy array."""
     return x
 
 

@@ -1,4 +1,4 @@
-"""How the samples of NumPy chunks find their bins, and the bins that NumPy's steps find."""
+"""Search for the bins of samples of NumPy chunks, with the same results as NumPy's steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Finder(NamedTuple):
-    """How samples find their bins, in float64 or 64-bit integers, to which all others convert.
+    """A way to find the bins of samples in float64 or 64-bit integers, to which all are converted.
 
     Floats and shorter integers compare there as they do in their own dtypes.
     """
@@ -22,18 +22,18 @@ class Finder(NamedTuple):
     n: int
     ends: tuple[Any, Any]
     numbering: Numbering
-    # Empty where edges are on a line: its step and start, and whether sums are rounded to float32.
+    # Step and start of edges on a line, and whether sums are rounded to float32; else empty.
     edges: Array
     line: tuple[float, float, bool] | None
-    # The bins per unit of uniform bins, and how far from an edge, in bins, a guess is right where
-    # edges are on a line, or were, but for their rounding.
+    # The bins per unit of uniform bins, and the distance from an edge, in bins, at which a guess is
+    # right, where edges are on a line or would be without rounding.
     scale: float
     doubt: float
-    # Integers as the user gave them, where float64 could not tell them from their neighbours.
+    # The user's integers, where float64 would confuse them with their neighbours.
     limits: tuple[int, int] | None
 
     def convert(self, x: Array) -> Array:
-        """Return samples as they are compared."""
+        """Return samples in the dtype in which they are compared."""
         v = x.astype(self.edges.dtype, copy=False)
         if self.limits is not None:
             v[x < self.limits[0]] = -np.inf
@@ -52,13 +52,13 @@ class Finder(NamedTuple):
         index[v < low] = numbers.below
         outside = ~(v < high)
         if outside.any():
-            rest = v[outside]
+            beyond_range = v[outside]
             last = numbers.first + numbers.step * (n - 1) if numbers.closed else numbers.above
-            beyond = np.where(rest > high, numbers.above, numbers.missing)
-            index[outside] = np.where(rest == high, last, beyond)
+            beyond = np.where(beyond_range > high, numbers.above, numbers.missing)
+            index[outside] = np.where(beyond_range == high, last, beyond)
 
     def _step_to(self, v: Array) -> Array:
-        """Return the bins of samples that are in one, by steps from a guess."""
+        """Return the bins of samples inside the range, by steps from a guess."""
         bin_: Array = np.minimum(((v - self.ends[0]) * self.scale).astype("i8"), self.n - 1)
         while True:
             below = v < self._edges_at(bin_)
@@ -76,7 +76,7 @@ class Finder(NamedTuple):
 
 
 def find_finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering) -> Finder:
-    """Return how samples of a dtype find their bins."""
+    """Return the finder of bins for samples of a dtype."""
     common, n, limits = np.result_type(samples, bins.dtype), bins.n, bins.whole_limits(samples)
     low, high = (float(end) for end in bins.ends)
     with np.errstate(all="ignore"):
@@ -98,8 +98,8 @@ def find_finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering) -> Fin
         rounded = rounded or low != start or not (low / step).is_integer() or far / step > 2 / eps
         doubt = min(rounded * size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
         if samples.kind in "iu" and step * scale == 1 and math.frexp(step)[0] == 0.5:
-            # Nothing is rounded if edges are whole, too, or halves, quarters and so on, and
-            # float64 has all the numbers between them.
+            # Nothing is rounded if edges are whole, or halves, quarters and so on, and float64 has
+            # all numbers between them.
             exact = low == start and low.is_integer() and high == low + n * step
             doubt = -1.0 if exact and max(far, size * eps * 2.0**52) <= 2.0**52 else doubt
         line = step, start, bins.dtype == "f4"

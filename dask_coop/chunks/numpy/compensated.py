@@ -1,9 +1,9 @@
-"""Sums and running sums of NumPy chunks in float64 that keep what additions round off.
+"""Sums and running sums of NumPy chunks in float64, with the rounding errors of additions.
 
-A sum is a total and its excess over the exact sum: two float64, or two complex128. Large chunks are
-summed by the loops of loops/compensated.py, which make both at every fourth element. For
-small chunks, and without Numba, NumPy makes both at every addition, by D. E. Knuth, "The Art of
-Computer Programming", volume 2, theorem 4.2.2 B::
+A sum is a total and its excess over the exact sum: two float64, or two complex128. The loops of
+loops/compensated.py sum large chunks, and compute both at every fourth element. For small chunks,
+and without Numba, NumPy computes both at every addition, by D. E. Knuth, "The Art of Computer
+Programming", volume 2, theorem 4.2.2 B::
 
     after  = before + x
     added  = after - before
@@ -23,7 +23,7 @@ from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: Elements that are added at a time, so that they stay in the caches.
+#: Elements that are added at a time, few enough to stay in the caches.
 _BLOCK = 1 << 13
 
 #: Sums of a line that Python adds sooner than NumPy halves their number.
@@ -34,7 +34,7 @@ _RUN = 64
 
 
 def compiled(x: Array) -> Any:
-    """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
+    """Return the loops for a chunk, or None without Numba or where they are not worth compiling."""
     # Numba has no float16, in either byte order.
     is_half = x.dtype.newbyteorder("=") == np.float16
     return None if is_half else loops_for("compensated", x.size)
@@ -70,13 +70,13 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
 
 
 def _reduce(x: Array, totals: Array, excesses: Array) -> None:
-    """Reduce (outer, n, inner) over n: in lanes that are independent, which are then halved."""
+    """Reduce (outer, n, inner) over n: in independent lanes, which are then halved."""
     outer, n, inner = x.shape
     if not x.size:
         return
     lanes = max(1, min(n, _BLOCK // (outer * inner)))
     with np.errstate(all="ignore"):
-        # A sum of nothing but negative zeros is positive, as that of nothing.
+        # A sum of only negative zeros is positive zero, as is the sum of no elements.
         total = np.add(x[:, :lanes], 0, dtype="f8")
         above = np.zeros_like(total)
         for begin in range(lanes, n, lanes):
@@ -108,7 +108,7 @@ def _add_few(total: Array, above: Array) -> tuple[float, float]:
 
 
 def _add(total: Array, above: Array, x: Array) -> None:
-    """Add numbers to totals, and what that rounds off to their excesses."""
+    """Add numbers to totals, and the rounding errors to their excesses."""
     after = total + x
     above += excess(total, x, after)
     total[...] = after
@@ -117,8 +117,8 @@ def _add(total: Array, above: Array, x: Array) -> None:
 def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Array]:
     """Scan (outer, n, inner) along n into `out`, and return the state behind it.
 
-    Runs of elements are scanned as they are, and put on top of a total that is good to twice as
-    many bits; so no result has seen more than a run's additions.
+    Runs of elements are scanned plainly, then added to a total that has twice as many bits; so
+    no result contains the errors of more than one run's additions.
     """
     if before is None:
         before = [np.broadcast_to(value, x[:, :1].shape) for value in nothing(x.dtype)]
@@ -144,9 +144,9 @@ def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Arr
             state = _accumulate_run(x[:, here], state, into[:, here], by_row)
         if into is not out:
             out[...] = into
-        # Where a result is not finite, neither is what comes after it.
+        # Once a result is not finite, no later one is.
         if not np.isfinite(state[0] - state[1]).all():
-            # What was infinite in a run need not be in the sum, nor what is after that NaN.
+            # A run may overflow though the whole sum does not; results behind it may be finite.
             plain = np.add.accumulate(np.concatenate([total, x], 1), 1)[:, 1:]
             np.copyto(out, plain, where=~np.isfinite(out))
             end, finite = plain[:, -1:], np.isfinite(state[0])
@@ -174,7 +174,7 @@ def nothing(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def excess(before: Array, x: Array, after: Array) -> Array:
-    """Return by how much `after`, which is `before` + `x` rounded, is above that."""
+    """Return how far `after`, the rounded `before` + `x`, exceeds the exact sum."""
     added = after - before
     errors = added - x
     np.subtract(after, added, out=added)

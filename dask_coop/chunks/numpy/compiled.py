@@ -1,9 +1,9 @@
 """Reductions of NumPy chunks by one compiled loop each, which reads a chunk once.
 
-NumPy's steps, of reduce.py, take a pass and an array as large as the chunk for each thing that they
-do: leave out NaN or what is masked, subtract the mean, square. Here that is done to one element
-after the other. What is too small to be worth compiling a loop for is left to NumPy, and so is what
-Numba has no loop for: complex numbers, float16.
+NumPy's steps, in reduce.py, need a pass and an array as large as the chunk for each action: leave
+out NaN or masked elements, subtract the mean, square. These loops do all of it element by element.
+NumPy handles chunks too small to pay for compiling, and dtypes without a loop: complex numbers
+and float16.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: The least elements of a group of columns: with fewer, loops begin more often than they work.
+#: The fewest elements of a group of columns: with fewer, the start of loops costs more than work.
 _LEAST = 512
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State | None:
-    """Return the state of a chunk of `op.element`, or None where it is left to NumPy."""
+    """Return the state of a chunk of `op.element`, or None if NumPy is to reduce it."""
     if loops_for("moments", x.size) is None or x.dtype.kind not in "biuf" or x.dtype == "f2":
         return None
     make = _LIFTS.get(op.monoid)
@@ -64,7 +64,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
 
 
 def _is_numpys(op: Operation, x: Array, layout: Layout) -> bool:
-    """Tell whether other functions do as well where all elements count."""
+    """Return whether other functions do as well where all elements count."""
     columns = layout.stop < x.ndim
     if op.monoid in (ALL, ANY):
         return columns or x.itemsize == 1
@@ -76,12 +76,12 @@ def _is_numpys(op: Operation, x: Array, layout: Layout) -> bool:
 
 
 def _skip(op: Operation, lines: Lines) -> bool | None:
-    """Return what has NaN left out, where there may be any: None is no loop's."""
+    """Return True if loops must check for NaN to leave out, else None, as loops expect."""
     return True if op.skipna and lines.memory.dtype.kind == "f" else None
 
 
 def _count(op: Operation, lines: Lines, counts: Array) -> Any:
-    """Return how many elements count of each line, or of all where that is every one."""
+    """Return the number of elements that count, of each line or, if all count, of any line."""
     every = lines.keep is None and _skip(op, lines) is None
     return np.int64(lines.n) if every else counts.astype("i8")
 
@@ -97,14 +97,14 @@ def _about_means(op: Operation, lines: Lines, state: Array) -> State:
     """Return counts, means and squared deviations from them."""
     count, total, squares, centre = state
     with np.errstate(all="ignore"):
-        rest = total / np.maximum(count, 1)
-        return _count(op, lines, count), centre + rest, squares - rest * total
+        offset = total / np.maximum(count, 1)
+        return _count(op, lines, count), centre + offset, squares - offset * total
 
 
 def _powers(op: Operation, lines: Lines) -> State:
     powers, means = np.zeros((lines.count, len(op.monoid.fields))), np.empty(lines.count)
-    given = lines.memory, lines.steps[0], lines.n, lines.keep
-    loops("moments").powers_of_rows(*given, powers, means, np.empty((2, 1024)))
+    source = lines.memory, lines.steps[0], lines.n, lines.keep
+    loops("moments").powers_of_rows(*source, powers, means, np.empty((2, 1024)))
     return _count(op, lines, powers[:, 0]), means, *powers.T[2:]
 
 
@@ -116,8 +116,8 @@ def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any
 
 
 def _sum(op: Operation, lines: Lines) -> State:
-    dtype, *rest = op.monoid.dtypes(op.element)
-    return _add(op, lines, dtype)[: 1 + len(rest)]
+    dtype, *excess = op.monoid.dtypes(op.element)
+    return _add(op, lines, dtype)[: 1 + len(excess)]
 
 
 def _squares(op: Operation, lines: Lines) -> State:
@@ -139,16 +139,16 @@ def _compensated(op: Operation, lines: Lines) -> State:
 
 
 class _Ends:
-    """Extrema as loops look for them, of elements that they read as integers.
+    """Extrema in the form that loops look for: of elements read as integers.
 
     Attributes
     ----------
     bits : numpy.ndarray
         The memory of the lines.
     bounds : tuple
-        The bits of infinity, None of integers, and what is less and more than all elements.
+        The bits of infinity, None for integers; and values below and above all elements.
     nans, found : numpy.ndarray
-        How many elements of each line are NaN, and the extrema of the others: what loops write.
+        The number of NaN in each line, and the extrema of the others: the loops write them.
     """
 
     def __init__(self, op: Operation, lines: Lines) -> None:
@@ -163,29 +163,29 @@ class _Ends:
         self.nans, self.found = np.zeros(lines.count, "i8"), np.empty((2, lines.count), integer)
 
     def read(self) -> tuple[Array, Array, Array]:
-        """Return what loops have written, extrema as elements."""
-        found = self.found
+        """Return the counts of NaN, and the extrema as elements."""
+        extrema = self.found
         if self.bounds[0] is not None:
-            found = np.where(found < 0, found ^ np.iinfo(found.dtype).max, found)
-        lowest, highest = found.view(self._element)
+            extrema = np.where(extrema < 0, extrema ^ np.iinfo(extrema.dtype).max, extrema)
+        lowest, highest = extrema.view(self._element)
         return self.nans, lowest, highest
 
 
 def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
-    """Return how many elements are NaN, and the extrema of the others."""
+    """Return the number of NaN, and the extrema of the other elements."""
     ends, extrema = _Ends(op, lines), loops("extrema")
-    rest = *ends.bounds, ends.nans, *ends.found
+    results = *ends.bounds, ends.nans, *ends.found
     replace(lines, memory=ends.bits).call(
-        extrema.extrema_of_rows, extrema.extrema_of_columns, *rest
+        extrema.extrema_of_rows, extrema.extrema_of_columns, *results
     )
     return ends.read()
 
 
 def _extremum(op: Operation, lines: Lines) -> State:
-    nans, *found = _extrema(op, lines)
+    nans, *extrema = _extrema(op, lines)
     if op.element.kind == "f" and not op.skipna:
-        found = [np.where(nans > 0, op.element.type(np.nan), values) for values in found]
-    return tuple(found[which] for which in _ENDS[op.monoid])
+        extrema = [np.where(nans > 0, op.element.type(np.nan), values) for values in extrema]
+    return tuple(extrema[which] for which in _ENDS[op.monoid])
 
 
 def _moments(op: Operation, lines: Lines) -> State:
@@ -197,13 +197,13 @@ def _moments(op: Operation, lines: Lines) -> State:
         return np.full_like(mean, count, "i8"), *_extrema(op, lines), total, mean, squares
     ends, state, total = _Ends(op, lines), np.zeros((4, lines.count)), np.zeros(lines.count, dtype)
     written = state, ends.nans, *ends.found, total
-    given = lines.memory, lines.steps[0], lines.n, lines.keep, _skip(op, lines), ends.bits
-    loops("moments").describe_rows(*given, *ends.bounds, *written)
+    source = lines.memory, lines.steps[0], lines.n, lines.keep, _skip(op, lines), ends.bits
+    loops("moments").describe_rows(*source, *ends.bounds, *written)
     count, mean, squares = _about_means(op, lines, state)
     return np.full_like(mean, count, "i8"), *ends.read(), total, mean, squares
 
 
-#: Which ends a state has of the lowest and the highest element.
+#: The indices of a state's fields among the lowest and the highest element.
 _ENDS = {MIN: (0,), MAX: (1,), MINMAX: (0, 1)}
 
 _LIFTS: dict[MonoidRow, Callable[[Operation, Lines], State]] = {

@@ -1,8 +1,8 @@
 """NumPy chunks under a user's monoid.
 
-Elements are lifted block by block, so that their states, which may be many times as large, take a
-few MiB.  A ufunc reduces and accumulates by itself; other states are combined by
-`dask_coop.chunks.states`.
+Elements are lifted block by block, so that their states, which may be many times as large, use
+only a few MiB.  A ufunc reduces and accumulates by itself; `dask_coop.chunks.states` combines other
+states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    """Reduce the chunk `x` over `axes` to a partial state; with `where`, only where it holds."""
     where = None if where is None else np.broadcast_to(where, x.shape)
     if len(axes) != 1:
         x = as_lines(x, axes)
@@ -44,7 +44,7 @@ def scan(
     heads: Array | None = None,
     where: Array | None = None,
 ) -> tuple[Array, State]:
-    """Scan the chunk `x` from `base` on, where `where` holds if it is given.
+    """Scan the chunk `x`, starting from `base`; with `where`, only where it holds.
 
     Return the results and the state behind them.
     """
@@ -79,14 +79,14 @@ def scan(
                 after = _accumulate(op, states, axis, carry)
             else:
                 after = accumulate(monoid.combine, (*states, heads[here]), axis, carry)
-            found = after
+            scanned = after
             if spec.exclusive:
                 pairs = zip(before, after, strict=True)
-                found = tuple(np.concatenate([b, a[(*at, slice(-1))]], axis) for b, a in pairs)
+                scanned = tuple(np.concatenate([b, a[(*at, slice(-1))]], axis) for b, a in pairs)
                 if heads is not None:
-                    values = zip(identity, found, strict=False)
-                    found = tuple(np.where(heads[here], *pair) for pair in values)
-            out[here] = finalize(found[: len(identity)])
+                    values = zip(identity, scanned, strict=False)
+                    scanned = tuple(np.where(heads[here], *pair) for pair in values)
+            out[here] = finalize(scanned[: len(identity)])
             before = tuple(field[(*at, slice(-1, None))] for field in after)
             carry = tuple(field.take(0, axis) for field in before)
     return result, carry[: len(identity)]
@@ -116,7 +116,7 @@ def _accumulate(op: Operation, states: State, axis: int, base: State | None) -> 
     if op.monoid.merge is not None:
         return accumulate(op.monoid.combine, states, axis, base)
     with np.errstate(all="ignore"):
-        found = (op.monoid.fields[0].ufunc.accumulate(states[0], axis, dtype=states[0].dtype),)
+        scanned = (op.monoid.fields[0].ufunc.accumulate(states[0], axis, dtype=states[0].dtype),)
         if base is None:
-            return found
-        return op.monoid.combine(tuple(np.expand_dims(f, axis) for f in base), found)
+            return scanned
+        return op.monoid.combine(tuple(np.expand_dims(f, axis) for f in base), scanned)

@@ -1,4 +1,4 @@
-"""Radix selection in NumPy chunks: samples are counted, or collected, by digits of their keys."""
+"""Radix selection in NumPy chunks: count or collect samples by the digits of their keys."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: What share of a chunk is collected at most: where more of it is wanted, it stays as it is, for
-#: what all chunks leave takes memory besides them.
+#: At most one in so many samples of a chunk is collected. If more qualify, the chunk is returned
+#: whole: the collected samples of all chunks take memory besides the chunks.
 _MOST = 64
 
 
 def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
-    """Return the table of a chunk: how often each digit follows each prefix, or with what weights.
+    """Return the table of a chunk: the count, or sum of weights, of each digit after each prefix.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
         Not bool.
     digits : Digits
     weights : numpy.ndarray or None
-        In the shape of `x`; they are added up in float64.
+        In the shape of `x`; summed in float64.
     dtype : dtype
-        That of the table.
+        The dtype of the table.
     """
     table = np.zeros(digits.entries, "i8" if weights is None else "f8")
     if not digits.prefixes:
@@ -37,7 +37,7 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
     loops = loops_for("selection", x.size) if weights is None else None
     blocks = _flat(x, BLOCK if loops is None else x.size)
     if weights is not None:
-        # In one order, which blocks without weights need not be in.
+        # Blocks in C order, so that they match the weights; without weights any order does.
         x, weights = x.reshape(-1), weights.reshape(-1)
         blocks = (x[begin : begin + BLOCK] for begin in range(0, x.size, BLOCK))
     at = 0
@@ -56,26 +56,26 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
 
 
 def collect(x: Array, digits: Digits) -> Array:
-    """Return the samples of a chunk that `digits` counts, or all if they are not few."""
+    """Return the samples of a chunk that `digits` counts, or all if these are too many."""
     loops = loops_for("selection", x.size)
-    most, found = x.size // _MOST, [np.empty(0, x.dtype)]
+    most, blocks = x.size // _MOST, [np.empty(0, x.dtype)]
     for block in _flat(x, BLOCK if loops is None else x.size):
         if loops is None:
-            found.append(block[begins(keys_of(block), digits)[0]])
+            blocks.append(block[begins(keys_of(block), digits)[0]])
             continue
         room = np.empty(most + loops.BLOCK, f"u{x.itemsize}")
         size = loops.collect(*_given(loops, block, digits), room)
         if size < 0:
             return x
-        # A copy, so that the room that is left can be used.
-        found.append(room[:size].view(x.dtype).copy())
-    if sum(map(len, found)) > most:
+        # A copy, so that the unused end of the buffer is freed.
+        blocks.append(room[:size].view(x.dtype).copy())
+    if sum(map(len, blocks)) > most:
         return x
-    return np.concatenate(found) if len(found) > 2 else found[-1]
+    return np.concatenate(blocks) if len(blocks) > 2 else blocks[-1]
 
 
 def _flat(x: Array, size: int) -> Iterator[Array]:
-    """Yield the samples of a chunk on one axis, so many at a time, in any order."""
+    """Yield the samples of a chunk as one-dimensional blocks of up to `size`, in any order."""
     order: Any = "F" if x.flags.f_contiguous else "C"
     if x.flags.c_contiguous or x.flags.f_contiguous:
         flat = x.reshape(-1, order=order)
@@ -86,12 +86,12 @@ def _flat(x: Array, size: int) -> Iterator[Array]:
 
 
 def _given(loops: Any, x: Array, digits: Digits) -> tuple[Any, ...]:
-    """Return what the loops take.
+    """Return the arguments of the loops.
 
     Raises
     ------
     TypeError
-        If samples have another dtype than `digits`, whose table a loop would leave.
+        If samples and `digits` differ in dtype: a loop would write beyond the table.
     """
     if key_bits(x.dtype) != key_bits(digits.dtype):
         raise TypeError(f"samples of dtype {x.dtype} have no digits of dtype {digits.dtype}")

@@ -1,8 +1,8 @@
 """Series with gaps in NumPy chunks: the last valid elements, and exponentially weighted means.
 
-Where Numba is there and a chunk is large enough to pay for its compiler, that is one call of a loop
-of loops/gaps.py. Otherwise the last valid element is found by where it is, block by block, and
-means are made of the states of all elements, by `dask_coop.chunks.states`.
+Where Numba is installed and a chunk is large enough to pay for compiling, one call of a loop of
+loops/gaps.py does the work. Otherwise the last valid elements are found by their indices, block by
+block, and `dask_coop.chunks.states` combines the states of all elements to means.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
                 find(source, shape, n, (np.full(outer * inner, np.nan, x.dtype), behind))
                 steps = np.where(steps, n - behind, n)
             states[2][:] = np.power(1 - alpha, steps)
-            # All steps of a line without valid elements are in its decay.
+            # A line without valid elements decays by all of its steps.
             states[3][states[1] == 0] = 1
     return tuple(layout.join(field, x.shape) for field in states)
 
@@ -84,7 +84,7 @@ def scan(
     heads: Array | None,
     last: list[Array],
 ) -> None:
-    """Scan (outer, n, inner) along n into `out`, a view of `result`, from `carry`; leave `last`."""
+    """Scan (outer, n, inner) along n into `out`, a view of `result`; leave the state in `last`."""
     for field, value in zip(last, last if carry is None else carry, strict=True):
         field[...] = value
     loops = loops_for("gaps", x.size) if x.dtype.char in "fd" and out.dtype.char in "fd" else None
@@ -104,31 +104,31 @@ def scan(
             mean = loops.mean_lines if inner <= FEW else loops.mean_columns
             means = op.monoid.means(tuple(states))
             seen = states[1] if adjust else (states[1] > 0).astype("f8")
-            found = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
-            mean(*arguments, _weights(alpha, adjust, ignore), found)
-            _leave(op.monoid, found, states)
+            averages = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
+            mean(*arguments, _weights(alpha, adjust, ignore), averages)
+            _leave(op.monoid, averages, states)
 
 
 def _held(limit: int | None, states: list[Array]) -> tuple[int, tuple[Array, ...]]:
-    """Return what loops take for a limit, and for states without gaps."""
+    """Return the limit and states as loops expect them, with gaps even where states have none."""
     return (-1, (*states, np.empty(0, "i4"))) if limit is None else (limit, tuple(states))
 
 
 def _weights(alpha: float, adjust: bool, ignore: bool) -> tuple[Any, ...]:
-    """Return what loops take for how means weigh elements."""
+    """Return the options of loops that say how means weigh elements."""
     start, new = (1.0, 1.0) if adjust else (1 / alpha, float(alpha))
     return max(1 - alpha, LEAST), start, new, adjust, ignore
 
 
 def _leave(monoid: WeightedMean, held: tuple[Array, ...], states: list[Array]) -> None:
-    """Put states before which nothing comes in the place of `states`."""
+    """Replace `states` by the states of their elements alone."""
     mean, weight, _ = held
     states[0][:] = mean
     if not monoid.adjust:
         states[1][:], states[2][:], states[3][:] = weight > 0, 0, 1
 
 
-# Without loops.
+# Without compiled loops.
 
 
 def _lift(op: Operation, x: Array, axis: int) -> State:
@@ -157,7 +157,7 @@ def _limit(op: Operation, gap: Array, value: Array) -> tuple[Array, Array]:
 
 
 def _states(op: Operation, x: Array) -> State:
-    """Return a state of weighted means for every element."""
+    """Return a state of a weighted mean for every element."""
     monoid = op.monoid
     assert isinstance(monoid, WeightedMean)
     x = x.astype("f8")
@@ -176,26 +176,26 @@ def _scan(op: Operation, x: Array, out: Array, heads: Array | None, last: list[A
         if heads is not None:
             flags = np.broadcast_to(heads[:, block], elements.shape)
         step = _fill if isinstance(op.monoid, Fill) else _mean
-        found = step(op, elements, flags, [field[:, 0] for field in last])
+        results = step(op, elements, flags, [field[:, 0] for field in last])
         with np.errstate(over="ignore"):
-            out[:, block] = found[0]
-        for field, value in zip(last, found[1], strict=True):
+            out[:, block] = results[0]
+        for field, value in zip(last, results[1], strict=True):
             field[:, 0] = value
 
 
 def _fill(
     op: Operation, x: Array, flags: Array | None, before: list[Array]
 ) -> tuple[Array, list[Array]]:
-    """Return elements of which missing ones are replaced, and the state behind them."""
+    """Return elements with missing ones filled, and the state behind them."""
     along = np.arange(x.shape[1])[:, np.newaxis]
-    found = np.maximum.accumulate(np.where(x == x, along, -1), 1)
-    value = np.take_along_axis(x, np.maximum(found, 0), 1)
-    none, gap = found < 0, along - found
+    valid = np.maximum.accumulate(np.where(x == x, along, -1), 1)
+    value = np.take_along_axis(x, np.maximum(valid, 0), 1)
+    none, gap = valid < 0, along - valid
     carried = np.broadcast_to(before[0][:, np.newaxis], x.shape)
     if flags is not None:
         start = np.maximum.accumulate(np.where(flags, along, -1), 1)
         carried = np.where(start < 0, carried, missing(op.element))
-        value = np.where(found < start, carried, value)
+        value = np.where(valid < start, carried, value)
     value = np.where(none, carried, value)
     if before[1:]:
         gap = np.where(none, gap + before[1][:, np.newaxis], gap)
@@ -207,12 +207,12 @@ def _fill(
 def _mean(
     op: Operation, x: Array, flags: Array | None, before: list[Array]
 ) -> tuple[Array, list[Array]]:
-    """Return the means up to elements, and the state behind them."""
+    """Return the mean up to each element, and the state behind them."""
     monoid, states, base = op.monoid, _states(op, x), tuple(before)
     assert isinstance(monoid, WeightedMean)
     combine = monoid.combine
     if flags is not None:
         combine = segmented(monoid).combine
         states, base = (*states, np.array(flags)), (*base, np.zeros(base[0].shape, "?"))
-    found = accumulate(combine, states, 1, base)[: len(before)]
-    return monoid.means(found), [field[:, -1] for field in found]
+    combined = accumulate(combine, states, 1, base)[: len(before)]
+    return monoid.means(combined), [field[:, -1] for field in combined]

@@ -1,7 +1,7 @@
-"""Reductions of groups of NumPy chunks: a state for each group, by several operations at a time.
+"""Reductions of groups of NumPy chunks: a state for each group, for several operations at a time.
 
-Sums, counts, means, extrema and variances are one compiled loop, which reads a chunk once for all
-of them (loops/groups.py). Whatever there is no loop for goes by sorting, which any monoid takes::
+One compiled loop (loops/groups.py) computes sums, counts, means, extrema and variances, and reads a
+chunk once for all of them. Operations without a loop go by sorting, which works for any monoid::
 
     elements  a b c d e    sorted by group, in their order    a c | b d e
     groups    0 1 0 1 1    states of one element each         A C | B D E
@@ -42,29 +42,29 @@ from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
-#: Elements whose states are made at a time, at most, unless one line has more.
+#: The most elements that are turned into states at a time, unless one line has more.
 _BLOCK = 1 << 18
 
-#: Lines that one loop takes together (loops/lanes.py), and entries of their tables in the caches.
+#: Lines that one loop works on together (loops/lanes.py); table entries that stay in the caches.
 _LANES, _TABLES_CACHED = 8, 1 << 15
 
 
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
-    found: dict[int, State] = {}
+    states: dict[int, State] = {}
     if loops_for("groups", x.size) is not None and x.size and n:
         for reading in _readings(ops, x.dtype):
-            found |= _Chunk(x, codes, n).read(reading)
-    if rest := [i for i in range(len(ops)) if i not in found]:
-        found |= zip(rest, _sorted([ops[i] for i in rest], x, codes, n), strict=True)
-    return [found[i] for i in range(len(ops))]
+            states |= _Chunk(x, codes, n).read(reading)
+    if missing := [i for i in range(len(ops)) if i not in states]:
+        states |= zip(missing, _sorted([ops[i] for i in missing], x, codes, n), strict=True)
+    return [states[i] for i in range(len(ops))]
 
 
 # By compiled loops.
 
 
-#: The tables that each row needs: names of arguments of the loops, in the order of its fields.
+#: The tables that each row needs: argument names of the loops, in the order of its fields.
 _TABLES: dict[MonoidRow, tuple[str, ...]] = {
     COUNT: ("count",),
     SUM: ("total",),
@@ -81,16 +81,16 @@ _TABLES: dict[MonoidRow, tuple[str, ...]] = {
 
 @dataclass
 class _Reading:
-    """Operations that are one read of a chunk.
+    """Operations that share one read of a chunk.
 
     Attributes
     ----------
     skip : bool
         Whether NaN are left out.
     tables : dict of str to dtype and identity
-        The tables that are written.
+        Dtype and identity of each table that is written.
     ops : dict of int to Operation
-        The operations, by their numbers.
+        The operations, by their positions.
     """
 
     skip: bool
@@ -98,14 +98,14 @@ class _Reading:
     ops: dict[int, Operation] = field(default_factory=dict)
 
     def takes(self, skip: bool, tables: dict[str, tuple[Any, Any]]) -> bool:
-        """Tell whether an operation's tables are none that are in the way of others."""
+        """Return whether an operation can share this read: its tables agree with those here."""
         return skip == self.skip and all(
             repr(self.tables.get(name, table)) == repr(table) for name, table in tables.items()
         )
 
 
 def _readings(ops: Sequence[Operation], dtype: np.dtype[Any]) -> list[_Reading]:
-    """Return in which reads of a chunk of a dtype the loops do what operations."""
+    """Group the operations that have loops into reads of a chunk of a dtype."""
     readings: list[_Reading] = []
     for number, op in enumerate(ops):
         names = _TABLES.get(op.monoid)
@@ -116,16 +116,16 @@ def _readings(ops: Sequence[Operation], dtype: np.dtype[Any]) -> list[_Reading]:
         skip = dtype.kind == "f" and (op.skipna or op.monoid in (NANMIN, NANMAX))
         fields = zip(op.monoid.dtypes(dtype), op.monoid.identity(dtype), strict=True)
         tables = dict(zip(names, fields, strict=True))
-        one = next((each for each in readings if each.takes(skip, tables)), None)
-        if one is None:
-            readings.append(one := _Reading(skip))
-        one.tables |= tables
-        one.ops[number] = op
+        reading = next((other for other in readings if other.takes(skip, tables)), None)
+        if reading is None:
+            readings.append(reading := _Reading(skip))
+        reading.tables |= tables
+        reading.ops[number] = op
     return readings
 
 
 class _Chunk:
-    """A chunk and its codes as the loops read them."""
+    """A chunk and its codes in the form that the loops read."""
 
     def __init__(self, x: Array, codes: Array, n: int) -> None:
         self._x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
@@ -133,21 +133,21 @@ class _Chunk:
         self._layout = find_layout(self._x, tuple(range(x.ndim - codes.ndim, x.ndim)))
 
     def read(self, reading: _Reading) -> dict[int, State]:
-        """Return the states of some operations, in one read."""
+        """Return the states of the operations of a reading, from one read of the chunk."""
         split, counts = self._layout.split(self._x), None
         across = split.shape[2] > 1
         of_loop = reading.skip or ("mean" in reading.tables and not across)
         if "count" in reading.tables and not of_loop:
-            # All lines have the same.
+            # The counts of all lines are equal.
             inside = self._codes.reshape(-1)
             counts = np.bincount(inside[inside >= 0], minlength=self._n)
         loop = self._across if across else self._along if self._kept else self._zones
-        given = {
+        needed = {
             name: table
             for name, table in reading.tables.items()
             if name != "count" or counts is None
         }
-        tables = loop(split, reading.skip or None, given) if given else {}
+        tables = loop(split, reading.skip or None, needed) if needed else {}
         if counts is not None:
             tables["count"] = np.broadcast_to(counts, (*self._kept, self._n))
         elif "count" in tables:
@@ -172,17 +172,17 @@ class _Chunk:
         narrow = "i4" if self._n <= np.iinfo("i4").max else "i8"
         return read_only(np.ascontiguousarray(codes, narrow))
 
-    def _across(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
-        """Return tables of blocks of neighbouring lines."""
+    def _across(self, split: Array, skip: Any, specs: dict[str, Any]) -> dict[str, Array]:
+        """Return the tables of blocks of neighbouring lines."""
         memory, *steps = flatten(split)
         outer, length, inner = split.shape
-        tables = _new(given, (outer, self._n, inner))
+        tables = _new(specs, (outer, self._n, inner))
         sizes = outer, length, inner, self._n
-        seen = np.empty(self._n if "mean" in given else 0, "i8")
+        seen = np.empty(self._n if "mean" in specs else 0, "i8")
         loops("groups").across(
             memory, *steps, self._line(), *sizes, skip, *_arguments(tables), seen
         )
-        # The axis of groups goes behind those that are kept, and these into their order.
+        # Move the groups' axis behind the kept axes, and put these back into their order.
         order, start, stop = self._layout.order, self._layout.start, self._layout.stop
         sides = [[self._x.shape[d] for d in part] for part in (order[:start], order[stop:])]
         back = [*np.argsort(order[:start] + order[stop:]), self._x.ndim - (stop - start)]
@@ -192,45 +192,45 @@ class _Chunk:
             for name, table in tables.items()
         }
 
-    def _along(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
-        """Return tables of lines."""
+    def _along(self, split: Array, skip: Any, specs: dict[str, Any]) -> dict[str, Array]:
+        """Return the tables of lines."""
         if split.shape[1] > 1 and split.strides[1] != split.itemsize:
             split = np.ascontiguousarray(split)
         memory, step, _ = flatten(split)
         lines, length, _ = split.shape
-        if self._side_by_side(lines, length, step, given):
-            return self._sorted_back(self._beside(memory, lines, length, skip, given))
-        tables = _new(given, (lines, self._n))
+        if self._side_by_side(lines, length, step, specs):
+            return self._sorted_back(self._beside(memory, lines, length, skip, specs))
+        tables = _new(specs, (lines, self._n))
         sizes = lines, length, self._n
         loops("groups").along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
         return self._sorted_back(tables)
 
     def _sorted_back(self, tables: dict[str, Array]) -> dict[str, Array]:
-        """Return tables of lines with the axes of these in their order."""
+        """Return the tables of lines with the axes in their original order."""
         order = self._layout.order[: self._layout.start]
         sides, back = [self._x.shape[d] for d in order], [*np.argsort(order), len(order)]
         return {
             name: table.reshape(*sides, self._n).transpose(back) for name, table in tables.items()
         }
 
-    def _side_by_side(self, lines: int, length: int, step: int, given: dict[str, Any]) -> bool:
-        """Tell whether the loop of eight lines takes the chunk."""
-        few = _LANES * (self._n + 1) * len(given) <= _TABLES_CACHED and self._n <= length
+    def _side_by_side(self, lines: int, length: int, step: int, specs: dict[str, Any]) -> bool:
+        """Return whether the loop that takes eight lines at a time applies to the chunk."""
+        few = _LANES * (self._n + 1) * len(specs) <= _TABLES_CACHED and self._n <= length
         return (
             few
             and self._x.dtype.kind == "f"
             and lines >= _LANES
             and step == length
-            and ("mean" not in given)
+            and ("mean" not in specs)
         )
 
     def _beside(
-        self, memory: Array, lines: int, length: int, skip: Any, given: dict[str, Any]
+        self, memory: Array, lines: int, length: int, skip: Any, specs: dict[str, Any]
     ) -> dict[str, Array]:
-        """Return tables of lines, done eight at a time."""
+        """Return the tables of lines, computed eight lines at a time."""
         codes = self._line()
-        tables = {name: np.empty((lines, self._n), dtype) for name, (dtype, _) in given.items()}
-        low, high = (float(given[name][1]) if name in given else 0.0 for name in ("low", "high"))
+        tables = {name: np.empty((lines, self._n), dtype) for name, (dtype, _) in specs.items()}
+        low, high = (float(specs[name][1]) if name in specs else 0.0 for name in ("low", "high"))
         codes = read_only(np.where(codes < 0, codes.dtype.type(self._n), codes))
         sizes = lines, length, self._n
         arguments = _arguments(tables)[:5]
@@ -239,16 +239,16 @@ class _Chunk:
         )
         return tables
 
-    def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
-        """Return tables of all elements."""
+    def _zones(self, split: Array, skip: Any, specs: dict[str, Any]) -> dict[str, Array]:
+        """Return the tables of all elements."""
         if split.shape[1] > 1 and split.strides[1] != split.itemsize:
             split = np.ascontiguousarray(split)
         codes = self._codes.transpose(self._layout.order)
         repeated = next((i for i, step in enumerate(codes.strides) if step), codes.ndim)
         if 0 < repeated < codes.ndim:
-            # Labels along the last axes only, which are read again for each of the others.
+            # Labels along the last axes only, which are read again for each index of the others.
             codes = codes[(0,) * repeated]
-        codes, tables = self._flat(codes), _new(given, (self._n,))
+        codes, tables = self._flat(codes), _new(specs, (self._n,))
         sizes = split.size // codes.size, codes.size, 0
         loops("groups").along(
             read_only(split), codes.size, codes, 0, *sizes, skip, *_arguments(tables)
@@ -256,16 +256,16 @@ class _Chunk:
         return tables
 
 
-def _new(given: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return tables of nothing, by their names."""
+def _new(specs: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return new tables by name, filled with identities."""
     return {
         name: np.full(shape, value, "f8" if name == "count" else dtype)
-        for name, (dtype, value) in given.items()
+        for name, (dtype, value) in specs.items()
     }
 
 
 def _arguments(tables: dict[str, Array]) -> list[Array | None]:
-    """Return tables as the loops take them: flat, and None for those that there are not."""
+    """Return the tables as the loops expect them: flat, and None for missing ones."""
     names = "total", "excess", "count", "low", "high", "mean", "m2"
     return [tables[name].reshape(-1) if name in tables else None for name in names]
 
@@ -274,7 +274,7 @@ def _arguments(tables: dict[str, Array]) -> list[Array | None]:
 
 
 def _sorted(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
-    """Reduce groups by sorting their elements, once for all operations."""
+    """Reduce groups by sorting their elements once for all operations."""
     kept = x.shape[: x.ndim - codes.ndim]
     states = [identities(op, (*kept, n)) for op in ops]
     flat = codes.reshape(-1)
@@ -287,25 +287,25 @@ def _sorted(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[St
         block = x[at]
         part = block.reshape(*block.shape[: len(kept)], flat.size)[..., order]
         for op, state in zip(ops, states, strict=True):
-            for table, found in zip(state, _by_runs(op, part, order, lengths), strict=True):
-                table[at][..., groups] = found
+            for table, values in zip(state, _by_runs(op, part, order, lengths), strict=True):
+                table[at][..., groups] = values
     return states
 
 
 def identities(op: Operation, shape: tuple[int, ...]) -> State:
-    """Return the state of nothing for each group."""
+    """Return the identity state for each group."""
     dtypes, values = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
     return tuple(np.full(shape, value, dtype) for value, dtype in zip(values, dtypes, strict=True))
 
 
 def _by_runs(op: Operation, part: Array, order: Array, lengths: Array) -> State:
-    """Combine the elements of each run of the last axis, of which `order` tells the indices."""
+    """Combine the elements of each run of the last axis; `order` has their original indices."""
     shape = part.shape
-    found = lift(op, part[..., np.newaxis], (part.ndim,))
-    state = tuple(np.broadcast_to(field, shape) for field in found)
+    lifted = lift(op, part[..., np.newaxis], (part.ndim,))
+    state = tuple(np.broadcast_to(field, shape) for field in lifted)
     if op.monoid.positional:
-        value, index, *rest = state
-        state = (value, np.where(index == NO_INDEX, index, order), *rest)
+        value, index, *others = state
+        state = (value, np.where(index == NO_INDEX, index, order), *others)
     while lengths.max() > 1:
         starts = np.cumsum(lengths) - lengths
         within = np.arange(state[0].shape[-1]) - np.repeat(starts, lengths)
@@ -317,7 +317,7 @@ def _by_runs(op: Operation, part: Array, order: Array, lengths: Array) -> State:
             tuple(field[..., first + 1] for field in state),
         )
         after = tuple(field[..., left] for field in state)
-        for each, values in zip(after, combined, strict=True):
-            each[..., paired] = values
+        for target, values in zip(after, combined, strict=True):
+            target[..., paired] = values
         state, lengths = after, (lengths + 1) // 2
     return state

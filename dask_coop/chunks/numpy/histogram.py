@@ -1,10 +1,9 @@
-"""Counting in NumPy chunks: samples get bin indices, and these are counted or weighed.
+"""Histograms of NumPy chunks: find the bin index of each sample, then count or sum weights.
 
-A bin index is negative where a sample counts nowhere. Samples are taken in blocks that stay in the
-cache between the steps: the line of each and its bins along all coordinates together are its index
-in the flat table. Where Numba is there and chunks are large enough to pay for its compiler, all
-blocks of a chunk are one call of `dask_coop.chunks.numpy.histogram_calls`; the results are the
-same.
+A bin index is negative where a sample counts nowhere. Blocks of samples are small enough to stay in
+the cache between the steps. The line of a sample and its bins along all coordinates make up its
+index in the flat table. Where Numba is installed and a chunk is large enough to pay for compiling,
+one call of `dask_coop.chunks.numpy.histogram_calls` does all blocks, with the same results.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from dask_coop.chunks.numpy.sorting import sortable
 
 Array = np.ndarray[Any, Any]
 
-#: Samples that are worked on at a time.
+#: Samples in a block.
 BLOCK = 1 << 14
 
 
 def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: Any) -> Array:
-    """Return the table of a chunk: kept axes of the samples, then entries along each coordinate.
+    """Return the table of a chunk: kept axes of the samples, then the entries of each coordinate.
 
     Parameters
     ----------
@@ -38,13 +37,13 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
     weights : numpy.ndarray or None
         In the shape of samples.
     dtype : dtype
-        That of the table, in which weights are added up.
+        The dtype of the table, in which weights are summed.
     """
     x, loops = samples[0], _loops_for(samples[0])
     kept, axes = grid.lines(x.shape)
     bins, plain = grid.bins[0], len(samples) == 1 and not kept and weights is None
     if plain and not grid.flow and loops is None and bins.are_numpys(x.dtype):
-        # NumPy sorts samples to count them between given edges.
+        # NumPy sorts samples to count them between arbitrary edges.
         counts, _ = np.histogram(x if bins.limits else sortable(x), **bins.numpy_arguments())
         return counts.astype(dtype, copy=False)
     if plain and x.itemsize == 1 and loops is not None:
@@ -77,13 +76,13 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
 
 
 def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Array:
-    """Return how often each integer occurs, or the sum of its `weights`, in `dtype`."""
+    """Return the count of each integer, or the sum of its `weights`, in `dtype`."""
     loops, n = _loops_for(x), integers.minlength
     if weights is not None and weights.dtype == "f8" and x.dtype == "i8":
-        # NumPy converts neither, and adds up each weight where it finds it.
+        # NumPy's add.at converts neither, and adds each weight in place.
         loops = None
     if loops is not None and n and loops.takes([], (n,), dtype):
-        # One look at the integers is enough where all are below the least length.
+        # One pass over the integers is enough if all are below the minimum length.
         table, are_all = loops.tally(x, n, weights, dtype)
         if are_all:
             return np.asarray(table)
@@ -94,7 +93,7 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
     if loops is not None and loops.takes([], (n,), dtype):
         return np.asarray(loops.tally(x, n, weights, dtype)[0])
     (flat, *more), _ = _flatten([x] if weights is None else [x, weights], (), ())
-    # NumPy adds up weights in float64, which does not hold all sums of integers.
+    # NumPy sums weights in float64, which cannot hold all sums of integers.
     if (weights is None or np.dtype(dtype).kind == "f") and x.dtype != "u8":
         table = np.bincount(flat, more[0] if more else None, n)
         return table.astype(dtype, copy=False)
@@ -106,7 +105,7 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
 
 
 def locate(x: Array, steps: Steps) -> Array:
-    """Return the numbers that samples get, int64 of the shape of `x`."""
+    """Return the bin number of each sample, int64 of the shape of `x`."""
     finder, loops = find_finder(steps.bins, x.dtype, steps.numbering), _loops_for(x)
     if loops is not None and loops.takes([finder], (), np.dtype("i8")):
         return np.asarray(loops.locate(x, finder))
@@ -119,7 +118,7 @@ def locate(x: Array, steps: Steps) -> Array:
 
 
 def _loops_for(x: Array) -> ModuleType | None:
-    """Return what calls the compiled loops where they are there and worth it."""
+    """Return the module that calls the compiled loops; None without Numba or for small chunks."""
     if loops_for("histogram", x.size) is None:
         return None
     from dask_coop.chunks.numpy import histogram_calls
@@ -128,7 +127,7 @@ def _loops_for(x: Array) -> ModuleType | None:
 
 
 def _add(index: Array, weights: Array | None, table: Array) -> None:
-    """Add ones or weights to the entries of a flat table; other indices are left out."""
+    """Add ones or weights to the entries of a flat table; skip indices out of its range."""
     inside = (index >= 0) & (index < len(table))
     if not inside.all():
         index = index[inside]
@@ -139,7 +138,7 @@ def _add(index: Array, weights: Array | None, table: Array) -> None:
 def _flatten(
     arrays: list[Array], kept: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[list[Array], tuple[int, int]]:
-    """Return equally shaped arrays as lines, and how long and how far apart their elements are.
+    """Return equally shaped arrays as lines, and the length and distance of their elements.
 
     Element i of line (o, j) is at ``(o * length + i) * distance + j``.
     """

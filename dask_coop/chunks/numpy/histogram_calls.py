@@ -1,4 +1,4 @@
-"""What the compiled loop of histograms is called with: one call a chunk."""
+"""Calls of the compiled loop of histograms, one for each chunk."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from dask_coop.chunks.numpy.loops.strided import CODES, TOP
 
 Array = np.ndarray[Any, Any]
 
-#: Samples that are worked on at a time. Where several arrays are read, each for a short while, the
-#: processor stops fetching ahead whenever it turns to another.
+#: Samples in a block. With several arrays, short blocks make the processor stop prefetching
+#: each time it turns to another array.
 BLOCK, LONG_BLOCK = 1 << 10, 1 << 13
 
-#: The most bytes of the copies of a table that are counted into in turn.
+#: The most bytes of all copies of a table; samples are counted into the copies in turn.
 COPIES_BYTES = 1 << 14
 
-#: From how many samples for each entry of a table on they are counted in 32 bits.
+#: The samples for each entry of a table from which on counters have 32 bits.
 NARROW = 8
 
-#: The most samples that are counted in 32 bits.
+#: The most samples that 32-bit counters can count.
 MOST_COUNTED = (1 << 31) - 1
 
-#: The least samples of two bytes for which the bins of all values are found first.
+#: The fewest samples of two bytes for which the bins of all values are found first.
 WORTH_A_TABLE = 1 << 22
 
 _TABLES = [np.dtype(name) for name in ("i8", "u8", "f8", "c16")]
 
 
 def takes(finders: Sequence[Finder], shape: tuple[int, ...], dtype: Any) -> bool:
-    """Tell whether the loop knows so many bins, and counts into a table of such a shape."""
+    """Return whether the loop handles so many bins, and a table of this shape and dtype."""
     few = all(n + 3 < kinds.MOST for n in (math.prod(shape), *(finder.n for finder in finders)))
     return few and np.dtype(dtype) in _TABLES
 
@@ -50,9 +50,9 @@ def count(
     weights: Array | None,
     dtype: Any,
 ) -> Array:
-    """Return the flat table of samples, or of sums of their weights, by line of the kept axes.
+    """Return the flat table of counts, or sums of weights, for each line of the kept axes.
 
-    `entries` are how many the table has along each coordinate.
+    `entries` has the table's length along each coordinate.
     """
     prepared = [_prepare(x, finder) for x, finder in zip(samples, finders, strict=True)]
     shifts, dtype = [1 - finder.numbering.first for finder in finders], np.dtype(dtype)
@@ -69,9 +69,9 @@ def count(
 
 
 def tally(x: Array, n: int, weights: Array | None, dtype: Any) -> tuple[Array, bool]:
-    """Return how often integers below `n` occur, or sums of their weights, and whether all are."""
+    """Return the table of integers below `n`, and whether all integers are below `n`."""
     if weights is None and x.flags.c_contiguous and n >= x.size // NARROW:
-        # Few samples for each entry seldom wait for one another.
+        # With few samples for each entry, one addition seldom waits for another.
         table = np.zeros(n, dtype)
         return table, not histogram.tally(read_only(_plain(x)), table)
     record = np.zeros((), kinds.FINDER)
@@ -81,7 +81,7 @@ def tally(x: Array, n: int, weights: Array | None, dtype: Any) -> tuple[Array, b
 
 
 def locate(x: Array, finder: Finder) -> Array:
-    """Return the numbers that samples get, int64 of the shape of `x`."""
+    """Return the bin number of each sample, int64 of the shape of `x`."""
     numbers, n = finder.numbering, finder.n
     apart = Numbering(0, n + 1, n + 2, 1, 1, numbers.closed)
     prepared = _prepare(x, finder._replace(numbering=apart))
@@ -102,7 +102,7 @@ def _count(
     size: int,
     dtype: np.dtype[Any],
 ) -> Array:
-    """Return a table of `size` entries."""
+    """Return a table of `size` entries, counted or summed by the loop."""
     table, x = np.zeros(size, dtype), prepared[0][0]
     if dtype.kind == "c":
         assert weights is not None
@@ -110,7 +110,7 @@ def _count(
             into[...] = _count(prepared, entries, lines, part, size, into.dtype)
         return table
     weights = None if weights is None else _plain(np.asarray(weights))
-    # Counters of 32 bits where there are many samples for each entry.
+    # 32-bit counters where there are many samples for each entry.
     narrow = weights is None and size < x.size // NARROW
     counts = np.dtype("i4") if narrow else np.dtype(dtype.str.replace("u", "i"))
     copies = max(n for n in (1, 2, 4) if n == 1 or n * size * counts.itemsize <= COPIES_BYTES)
@@ -139,7 +139,7 @@ def _run(
     copies: int = 1,
     numbers: Array | None = None,
 ) -> None:
-    """Call the loop, with arrays that have their axes in an order, as few as they can be."""
+    """Call the loop, with the arrays' axes in memory order and merged where possible."""
     samples = [x for x, *_ in prepared]
     arrays = samples if weights is None else [*samples, weights]
     records = [record.reshape(1) for _, record, *_ in prepared]
@@ -185,18 +185,18 @@ def _run(
     )
 
 
-def _some(found: Any) -> bool | None:
-    """Return what the loop is compiled for: True, or None."""
-    return True if found else None
+def _some(condition: Any) -> bool | None:
+    """Return True or None, the values for which the loop is compiled."""
+    return True if condition else None
 
 
 def _memory_order(x: Array) -> list[int]:
-    """Return the axes, those first along which elements are furthest apart."""
+    """Return the axes in the order of their strides, the largest first."""
     return sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
 
 
 def _fold(shape: Sequence[int], steps: Sequence[int]) -> list[tuple[int, int]]:
-    """Return lengths and distances along axes, of which neighbours are one where they can."""
+    """Return lengths and distances along axes, with neighbouring axes merged where possible."""
     axes: list[tuple[int, int]] = []
     for n, step in zip(shape, steps, strict=True):
         if n > 1 and axes and axes[-1][1] == n * step:
@@ -207,7 +207,7 @@ def _fold(shape: Sequence[int], steps: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _flatten(x: Array, order: Sequence[int]) -> Array:
-    """Return a view of contiguous elements, which all arrays of a dtype have one signature of."""
+    """Return contiguous elements as one axis: one signature for all arrays of a dtype."""
     flat = x.transpose(order).reshape(-1)
     flat.flags.writeable = False
     return flat
@@ -216,7 +216,7 @@ def _flatten(x: Array, order: Sequence[int]) -> Array:
 def _rows(
     codes: Sequence[int], addresses: Sequence[int], folded: Sequence[list[tuple[int, int]]]
 ) -> Array:
-    """Return what loops/strided.py knows of arrays."""
+    """Return the records of arrays that loops/strided.py reads."""
     longest = max(map(len, folded))
     rows = np.zeros((len(codes), 3 + 3 * longest), "i8")
     for row, code, address, axes in zip(rows, codes, addresses, folded, strict=True):
@@ -226,7 +226,7 @@ def _rows(
 
 
 def _plain(x: Array) -> Array:
-    """Return elements that the loop reads: of the machine's order of bytes, aligned, and so on."""
+    """Return the elements in the machine's byte order, aligned, and of a dtype that loops read."""
     if x.dtype.kind == "b":
         x = x.view("u1")
     name = {"i1": "i2", "f2": "f4"}.get(x.dtype.str[1:], x.dtype.str[1:])
@@ -236,7 +236,7 @@ def _plain(x: Array) -> Array:
 
 
 def _prepare(x: Array, finder: Finder) -> tuple[Any, ...]:
-    """Return samples that the loop reads, a finder's record, and what that has addresses of."""
+    """Return samples for the loop, the record of a finder, and the arrays it has addresses of."""
     record, n, numbers = np.zeros((), kinds.FINDER), finder.n, finder.numbering
     record["n"], record["closed"] = n, numbers.closed
     missing = {numbers.above: n + 1, numbers.below: 0}.get(numbers.missing, n + 2)
@@ -268,19 +268,19 @@ def _prepare(x: Array, finder: Finder) -> tuple[Any, ...]:
 
 
 def _doubt(record: Any, doubt: float) -> None:
-    """Tell by how much guesses may be off, in bins; nothing is if that is negative.
+    """Write the error of guesses, in bins, into a finder's record; negative means none.
 
-    Then only the last edge is in doubt, and what is behind it.
+    Then only the last edge, and samples beyond it, need a comparison.
     """
     n, exact = float(record["n"]), doubt < 0
-    # The sums of guesses and these are rounded.
+    # Sums of guesses and errors are rounded, too.
     off = 0.0 if exact else doubt + (n + 1) * 2.0**-52
     record["least"], record["most"] = 1 - off, 1 + off
     record["last"] = n - 0.5 if exact else n + 0.5
 
 
 def _guide(edges: Array, finder: Finder, record: Any) -> Array | None:
-    """Choose how samples find their bins among edges, and return the guide if they need one."""
+    """Choose the search among edges, and return its guide, or None if it needs none."""
     low, n = float(edges[0]), finder.n
     with np.errstate(all="ignore"):
         width = float(edges[-1]) - low
@@ -294,9 +294,9 @@ def _guide(edges: Array, finder: Finder, record: Any) -> Array | None:
         if not (width < math.inf and 0 < scale < math.inf):
             record["kind"] = kinds.EDGES
             return None
-        # The same arithmetic as the loop's, so that no edge is in a later cell than what is above.
+        # The loop's arithmetic, so that no edge falls into a later cell than a sample above it.
         cell = ((edges.astype("f8") - low) * scale).astype("i8")
-    # The last edge may be rounded into a cell behind the last.
+    # Rounding may put the last edge into a cell behind the last.
     here = np.bincount(cell, minlength=cells + 2)
     guide = here.cumsum()
     # A search begins at the last edge before the cell.

@@ -1,7 +1,8 @@
-"""Integers in the order of elements, so that one compiled loop serves all dtypes.
+"""Integer keys in the order of elements, so that one compiled loop serves all dtypes.
 
-Elements of up to 64 bits are int64 as they lie in memory, or after they are widened; a step that
-depends on their kind makes a key of such bits, equal where elements are, NaN and NaT above all.
+Loops read elements of up to 64 bits as int64, as they are in memory or widened. A step that depends
+on the dtype's kind turns these bits into a key. Keys are equal where elements are; NaN and NaT have
+the largest key.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: What is done to bits: nothing, or what unsigned integers, dates and durations, or floats need.
+#: Codes of the step that makes keys: none, or the one for unsigned integers, dates or floats.
 PLAIN, UNSIGNED, TICKS, FLOAT = range(4)
 
 LEAST, MOST = int(np.iinfo("i8").min), int(np.iinfo("i8").max)
@@ -21,14 +22,14 @@ INFINITY = 0x7FF0000000000000
 
 
 class Bits(NamedTuple):
-    """The bits of elements, contiguous, and what makes keys of them."""
+    """The bits of elements, contiguous, and the step that makes keys of them."""
 
     array: Array
     step: int
 
 
 def find_bits(x: Array) -> Bits | None:
-    """Return the bits of elements, or None where 64 do not hold them."""
+    """Return the bits of elements, or None for elements of more than 64 bits."""
     if x.dtype.kind not in "biufmM" or x.itemsize > 8:
         return None
     if x.dtype.kind in "mM":
@@ -41,14 +42,14 @@ def find_bits(x: Array) -> Bits | None:
 
 
 def fixed(x: Array) -> Array:
-    """Return a view, or copy, of the one layout for which loops are compiled."""
+    """Return a view, or copy, in the only layout for which loops are compiled."""
     x = np.require(x, requirements=["C", "A"]).view()
     x.flags.writeable = False
     return x
 
 
 def keys_of(bits: Bits) -> Array:
-    """Return the keys of some bits: where they are those of floats, of sorted ones."""
+    """Return the keys of some bits; bits of floats must be those of sorted elements."""
     x, step = bits
     if step == UNSIGNED:
         return x ^ LEAST
@@ -66,7 +67,7 @@ def keys_of(bits: Bits) -> Array:
 
 
 def elements(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements, of a dtype, that have such keys: where they are floats, sorted keys."""
+    """Return the elements of a dtype with these keys; keys of floats must be sorted."""
     if dtype.kind in "mM":
         return (keys + 1).view(dtype)
     if dtype == "u8":

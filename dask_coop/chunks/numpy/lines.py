@@ -1,6 +1,6 @@
-"""Chunks as compiled loops read them: lines, in the order in which they are in memory.
+"""Chunks in the form that compiled loops read: lines, in their order in memory.
 
-The axes of a chunk become three, ``(outer, n, inner)``, of which the middle one is reduced. Lines
+The axes of a chunk become three, ``(outer, n, inner)``, and loops reduce the middle one. Lines
 are rows where `inner` is 1; otherwise as many columns are side by side::
 
     sum(axis=1) of C order    rows        a b c d      sum(axis=0)    columns    a e
@@ -18,26 +18,26 @@ from numpy.lib.stride_tricks import as_strided
 
 Array = np.ndarray[Any, Any]
 
-#: The first element of a scan, and steps from there to the next group of lines and along a line.
+#: The first element of a scan, and the steps to the next group of lines and along a line.
 Place = tuple[int, int, int]
 
-#: Lines that are neighbours and so few that loops go along one after the other.
+#: At most so many neighbouring lines are scanned one after the other.
 FEW = 12
 
-#: The least elements of a chunk that is not copied where its memory can be read as it is.
+#: The fewest elements of a chunk that is read in place instead of being copied, where possible.
 _LARGE = 1 << 15
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which axes of a chunk are outside the reduced ones in memory, and which within.
+    """The axes of a chunk that are outside the reduced ones in memory, and those within.
 
     Attributes
     ----------
     order : tuple of int
-        All axes, from the one with the largest strides on; the reduced ones are neighbours.
+        All axes by decreasing stride; the reduced ones are neighbours.
     start, stop : int
-        Where the reduced ones are in `order`.
+        The range of the reduced axes in `order`.
     """
 
     order: tuple[int, ...]
@@ -45,20 +45,20 @@ class Layout:
     stop: int
 
     def split(self, x: Array) -> Array:
-        """Return `x`, or an array of its shape, as (outer, n, inner), a view where there is one."""
+        """Return `x`, or an array of its shape, as (outer, n, inner), a view if possible."""
         sizes = [x.shape[d] for d in self.order]
         bounds = (0, self.start), (self.start, self.stop), (self.stop, x.ndim)
         return x.transpose(self.order).reshape([math.prod(sizes[a:b]) for a, b in bounds])
 
     def join(self, field: Array, shape: tuple[int, ...]) -> Any:
-        """Return the results of lines of an array of `shape` with the axes that are left."""
+        """Return the results of lines in the shape of the kept axes of an array of `shape`."""
         kept = self.order[: self.start] + self.order[self.stop :]
         result = field.reshape([shape[d] for d in kept])
         return (result if sorted(kept) == [*kept] else result.transpose(np.argsort(kept)))[()]
 
 
 def find_layout(x: Array, axes: tuple[int, ...]) -> Layout:
-    """Return the layout by which `x` is reduced over sorted `axes` with the fewest copies."""
+    """Return the layout that reduces `x` over sorted `axes` with the fewest copies."""
     order = [*range(x.ndim)]
     if not x.flags.c_contiguous:
         order.sort(key=lambda d: -abs(x.strides[d]))
@@ -71,7 +71,7 @@ def find_layout(x: Array, axes: tuple[int, ...]) -> Layout:
 
 
 def flatten(x: Array) -> tuple[Array, int, int]:
-    """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
+    """Return the memory of (outer, n, inner), and its steps from line to line and along a line."""
     if x.flags.c_contiguous or x.size < _LARGE:
         return read_only(x), x.shape[1] * x.shape[2], x.shape[2]
     steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
@@ -85,12 +85,12 @@ def flatten(x: Array) -> tuple[Array, int, int]:
 
 
 def aligned(x: Array) -> Array:
-    """Return `x`, copied where loops cannot read it: what came in a message begins anywhere."""
+    """Return `x`, copied if it is not aligned for loops, as arrays from messages may be."""
     return x if x.flags.aligned else x.copy("K")
 
 
 def read_only(x: Array) -> Array:
-    """Return the elements of an array in C order as a line, for which loops are compiled once."""
+    """Return the elements of a C-order array as one read-only axis: one type for Numba."""
     memory = x.reshape(-1)
     memory.flags.writeable = False
     return memory
@@ -98,18 +98,18 @@ def read_only(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Lines:
-    """The memory of a chunk as compiled loops read it.
+    """The memory of a chunk in the form that compiled loops read.
 
     Attributes
     ----------
     memory : numpy.ndarray
         Read-only, with one axis.
     steps : tuple of int
-        The elements from a group of columns, or a row, to the next, and along a line.
+        The steps from a group of columns, or a row, to the next, and along a line.
     n, inner, count : int
-        The elements of a line, the columns side by side, and how many lines there are.
+        The elements of a line, the columns side by side, and the number of lines.
     keep : numpy.ndarray or None
-        What counts of each element, in C order.
+        True for elements that count, in C order; None if all do.
     """
 
     memory: Array
@@ -119,12 +119,12 @@ class Lines:
     count: int
     keep: Array | None
 
-    def call(self, of_rows: Any, of_columns: Any, *rest: Any) -> None:
-        """Call one of two loops."""
+    def call(self, of_rows: Any, of_columns: Any, *options: Any) -> None:
+        """Call the loop of rows or that of columns."""
         if self.inner == 1:
-            of_rows(self.memory, self.steps[0], self.n, self.keep, *rest)
+            of_rows(self.memory, self.steps[0], self.n, self.keep, *options)
         else:
-            of_columns(self.memory, *self.steps, self.n, self.inner, self.keep, *rest)
+            of_columns(self.memory, *self.steps, self.n, self.inner, self.keep, *options)
 
 
 def read(layout: Layout, x: Array, keep: Array | None) -> Lines:
@@ -140,9 +140,9 @@ def read(layout: Layout, x: Array, keep: Array | None) -> Lines:
 
 
 def memory_and_place(x: Array) -> tuple[Array, Place]:
-    """Return the memory of (outer, n, inner), read-only and so of one type for Numba; and a place.
+    """Return (outer, n, inner) as read-only memory, of one type for Numba, and its place there.
 
-    Lines are neighbours there; of an array where they are not it is a copy.
+    Lines must be neighbours in memory; otherwise the memory is that of a copy.
     """
     if x.dtype.kind == "b":
         x = x.view("u1")
@@ -160,18 +160,18 @@ def memory_and_place(x: Array) -> tuple[Array, Place]:
 
 
 def place(x: Array, memory: Array) -> Place:
-    """Return where in `memory` the lines of (outer, n, inner) are."""
+    """Return the place of the lines of (outer, n, inner) in `memory`."""
     first = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
     return first // x.itemsize, x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
 
 
 def place_heads(heads: Array | None) -> tuple[Array, tuple[int, ...]]:
-    """Return the memory and place of head flags of lines, or of all lines, for the loops."""
+    """Return memory and place of the head flags of lines, or of all lines, as loops expect them."""
     if heads is None:
         return NO_HEADS
     memory, start = memory_and_place(heads)
     return memory, (*start, int(heads.shape[2] > 1))
 
 
-#: What loops take where no line restarts.
+#: The arguments of loops where no line restarts.
 NO_HEADS = place_heads(np.empty((1, 0, 1), "?"))

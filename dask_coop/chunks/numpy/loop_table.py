@@ -1,4 +1,4 @@
-"""Which compiled loops there are, and for how many elements they are worth compiling."""
+"""The table of compiled loops, with the chunk sizes that are worth compiling them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-#: The fewest elements of a chunk for which the loops of a module are compiled. NumPy's way around
-#: some of them is some twenty calls a chunk, so that fewer elements are enough.
+#: The fewest elements of a chunk for which the loops of a module are compiled. Where NumPy needs
+#: some twenty calls a chunk instead, fewer elements are enough.
 WORTH_COMPILING: dict[str, float] = {
     "compensated": (1 << 9) + 1,
     "gaps": 1 << 16,
@@ -35,5 +35,5 @@ def loops(name: str) -> Any:
 
 
 def loops_for(name: str, size: int) -> Any:
-    """Return the same for a chunk of so many elements: None, too, where these are too few."""
+    """Return the module, or None without Numba or for chunks of too few elements."""
     return loops(name) if size >= WORTH_COMPILING[name] else None

@@ -25,7 +25,7 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
     a, b = (x.astype(dtype, copy=False) for x in (a, b))
     a, b = a[np.newaxis, :] if rows else a, b[:, np.newaxis] if columns else b
     if ring is OR_AND:
-        # The library counts in float32, in which a count may be rounded but not to zero.
+        # The library counts in float32, which may round a count but not to zero.
         result = np.matmul(a, b, dtype="f4") > 0
     else:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -38,7 +38,7 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
 
 
 def _add_products(ring: Semiring, a: Array, b: Array, total: Array) -> None:
-    """Add products to `total`, whose parts are as small as a cache."""
+    """Add products to `total`, in blocks that fit a cache."""
     if total.size > _PRODUCT_SIZE:
         axis = next(d for d, n in enumerate(total.shape) if n > 1)
         for half in (slice(total.shape[axis] // 2), slice(total.shape[axis] // 2, None)):

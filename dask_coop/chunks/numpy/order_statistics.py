@@ -1,13 +1,13 @@
 """Order statistics of the lines of NumPy chunks: lines in blocks, sorted or partitioned.
 
 NumPy sorts, and partitions about one rank, by vector instructions; about several ranks it does not.
-So two neighbours, such as those of a median, are one partition and the largest element before it,
-a few of them are one partition each, of what is before the last one, and more are a sort. NaN is
+So two neighbouring ranks, as of a median, take one partition and the largest element before it. A
+few ranks take one partition each, of the elements before the last one. More take a sort. NaN is
 last either way::
 
-    a line       3 nan 1 7 5    lines in a block are as many as stay in the cache; those that lie
-    partitioned  1 3 | 5 nan 7  across the memory are put there by strips of rows, for elements
-    sorted       1 3 5 7 nan    that are many pages apart hinder one another
+    a line       3 nan 1 7 5    a block has as many lines as stay in the cache; lines across
+    partitioned  1 3 | 5 nan 7  the memory are copied by strips of rows, because neighbours in
+    sorted       1 3 5 7 nan    a line are many pages apart
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of a block, and of a strip, which is read twice.
+#: Elements of a block, and of a strip of rows, which is read twice.
 _BLOCK, _STRIP = 1 << 17, 1 << 15
 
-#: Bytes of neighbouring columns that are read together, however long: a line of the cache.
+#: Bytes of neighbouring columns that are read together: a cache line.
 _TOGETHER = 64
 
-#: The least elements of a line that is partitioned by itself, for the calls that it costs.
+#: The fewest elements of a line that is partitioned by itself, given the cost of the calls.
 _ALONE = 1 << 15
 
-#: What stands for NaT.
+#: The integer that stands for NaT.
 _NAT = np.iinfo("i8").max
 
 
 def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> tuple[Array, Array]:
-    """Return elements by their ranks among those of their lines that are not NaN.
+    """Return the elements of given ranks among the elements of each line that are not NaN.
 
-    Zeros of either sign are equal, so that either may be returned.
+    Zeros of either sign are equal: either may be returned.
     """
     by_stride = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
     kept = [d for d in by_stride if d not in axes]
@@ -47,28 +47,28 @@ def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> tuple[Arr
     counts = np.empty(shape, "i8")
     for at in boxes(counts.shape, _room(lines, len(kept))):
         block = _load(lines[at], len(kept))
-        found, counted = _select(block, ranks, x.dtype.kind)
-        values[(slice(None), *at)] = _unload(found, x.dtype).T.reshape(-1, *counts[at].shape)
+        selected, counted = _select(block, ranks, x.dtype.kind)
+        values[(slice(None), *at)] = _unload(selected, x.dtype).T.reshape(-1, *counts[at].shape)
         counts[at] = counted.reshape(counts[at].shape)
     order = np.argsort(kept)
     return values.transpose([0, *(order + 1)]), counts.transpose(order)
 
 
 def _room(lines: Array, ndim: int) -> int:
-    """Return how many lines make a block."""
+    """Return the number of lines in a block."""
     least = _TOGETHER // lines.itemsize if _across(lines, ndim) else 1
     return int(max(least, _BLOCK // max(1, math.prod(lines.shape[ndim:]))))
 
 
 def _across(lines: Array, ndim: int) -> bool:
-    """Tell whether neighbours in memory are of different lines."""
+    """Return whether neighbours in memory belong to different lines."""
     return 0 < ndim < lines.ndim and abs(lines.strides[ndim - 1]) < abs(lines.strides[-1])
 
 
 def _load(block: Array, ndim: int) -> Array:
     """Return a copy of a block as rows, of a dtype that NumPy sorts by vector instructions.
 
-    Of dates these are integers, one less each, by which NaT is the largest.
+    Dates become integers less one, so that NaT is the largest.
     """
     dtype = block.dtype
     if dtype.kind in "mM":
@@ -82,7 +82,7 @@ def _load(block: Array, ndim: int) -> Array:
 
 
 def _unload(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return elements of rows as those of the chunk."""
+    """Convert elements of rows back to the dtype of the chunk."""
     if dtype.kind in "mM":
         return (values + 1).view(dtype.newbyteorder("="))
     return values.astype(dtype, copy=False)
@@ -95,7 +95,7 @@ def _rows(block: Array, ndim: int, dtype: np.dtype[Any]) -> Array:
     if not _across(block, ndim):
         rows.reshape(block.shape)[...] = block
         return rows
-    # All but the last axis of a line are gone through one by one.
+    # Loop over all axes of a line but the last.
     height = max(1, _STRIP // count)
     out = rows.reshape(block.shape)
     for at in np.ndindex(*block.shape[ndim:-1]):
@@ -108,14 +108,14 @@ def _rows(block: Array, ndim: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _select(rows: Array, ranks: Array, kind: str) -> tuple[Array, Array]:
-    """Return elements of rows, which are written to, by their ranks, and the counts."""
+    """Return the elements of rows by rank, and their counts; rows are overwritten."""
     count, n = rows.shape
     counts = np.full(count, n)
     if n == 0:
         nothing = np.nan if kind == "f" else _NAT if kind in "mM" else 0
         return np.full((count, ranks.shape[1]), nothing, rows.dtype), counts
     of_whole = np.minimum(ranks[n], n - 1)
-    # As many partitions take as long as a sort; of short lines one takes longer.
+    # So many partitions take as long as a sort; in short lines a single one takes longer.
     if len(_pivots(of_whole)) > (n.bit_length() - 6) // 2:
         rows.sort(axis=1)
         last = _absent(rows[:, -1], kind)
@@ -130,42 +130,42 @@ def _select(rows: Array, ranks: Array, kind: str) -> tuple[Array, Array]:
     values = np.empty((count, ranks.shape[1]), rows.dtype)
     values[whole] = _partition(rows[whole], of_whole)
     if n < _ALONE:
-        rest = rows[~whole]
-        rest.sort(axis=1)
-        values[~whole] = _take(rest, ranks, counts[~whole])
+        incomplete = rows[~whole]
+        incomplete.sort(axis=1)
+        values[~whole] = _take(incomplete, ranks, counts[~whole])
         return values, counts
     if kind == "f":
         # Rows with NaN are partitioned without vector instructions.
         np.copyto(rows, np.inf, where=absent)
     for i in np.flatnonzero(~whole):
-        own = np.minimum(ranks[counts[i]], max(0, counts[i] - 1))
-        values[i] = _partition(rows[i : i + 1], own)[0]
+        own_ranks = np.minimum(ranks[counts[i]], max(0, counts[i] - 1))
+        values[i] = _partition(rows[i : i + 1], own_ranks)[0]
     if kind == "f":
         values[counts == 0] = np.nan
     return values, counts
 
 
 def _absent(rows: Array, kind: str) -> Array:
-    """Tell which elements of rows stand for NaN or NaT of a chunk of that kind."""
+    """Return where elements of rows stand for NaN or NaT of a chunk of this kind."""
     if kind in "mM":
         return np.asarray(rows == _NAT)
     return np.asarray(np.isnan(rows) if kind == "f" else False)
 
 
 def _take(rows: Array, ranks: Array, counts: Array) -> Array:
-    """Return elements of sorted rows by their ranks."""
+    """Return the elements of sorted rows by rank."""
     n = rows.shape[1]
     values = rows[:, np.minimum(ranks[n], n - 1)]
     short = np.flatnonzero(counts < n)
     if short.size:
         left = counts[short]
-        own = np.minimum(ranks[left], np.maximum(left - 1, 0)[:, np.newaxis])
-        values[short] = rows.reshape(-1).take(own + (short * n)[:, np.newaxis])
+        own_ranks = np.minimum(ranks[left], np.maximum(left - 1, 0)[:, np.newaxis])
+        values[short] = rows.reshape(-1).take(own_ranks + (short * n)[:, np.newaxis])
     return values
 
 
 def _pivots(ranks: Array) -> list[int]:
-    """Return the ranks about which to partition, from the last one on."""
+    """Return the ranks about which to partition, the last one first."""
     pivots: list[int] = []
     previous = -1
     for rank in sorted({*ranks.tolist()}, reverse=True):
@@ -176,7 +176,7 @@ def _pivots(ranks: Array) -> list[int]:
 
 
 def _partition(rows: Array, ranks: Array) -> Array:
-    """Return elements of rows, which are written to, by ranks that are those of all rows."""
+    """Return the elements of rows at ranks that all rows share; rows are overwritten."""
     values = np.empty((len(rows), len(ranks)), rows.dtype)
     end = rows.shape[1]
     for pivot in _pivots(ranks):

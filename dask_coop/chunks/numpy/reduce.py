@@ -1,4 +1,4 @@
-"""Reductions of NumPy chunks: how each row of the table of monoids is lifted."""
+"""Reductions of NumPy chunks: the lift of each row of the table of monoids."""
 
 from __future__ import annotations
 
@@ -54,12 +54,13 @@ Array = np.ndarray[Any, Any]
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
-    # What is masked does not hold.
+    """Reduce the chunk `x` over `axes` to a partial state; with `where`, only where it holds."""
+    # Masked elements of `where` do not hold.
     where = None if where is None else np.ma.filled(where, False)
     if isinstance(op.monoid, Counted):
-        rest = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
-        return (*rest, _count(x, axes, True if where is None else np.broadcast_to(where, x.shape)))
+        fields = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
+        counted = True if where is None else np.broadcast_to(where, x.shape)
+        return (*fields, _count(x, axes, counted))
     if isinstance(op.monoid, Distinct):
         return unique.distinct(op, op.monoid, x)
     x = np.asarray(x).astype(op.element, copy=False)
@@ -90,7 +91,7 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
         x = np.where(valid, x, field.identity(x.dtype))
     if field.ufunc in (np.add, np.multiply) and dtype.kind != "m":
         return adding.reduce(field.ufunc, x, axes, dtype)
-    # A ufunc takes no unit of time.
+    # Ufuncs reject units of time.
     kind = None if dtype.kind in "mM" else dtype
     return field.ufunc.reduce(x, axes, dtype=kind, initial=field.identity(dtype))
 
@@ -98,7 +99,7 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
 def _count(x: Array, axes: tuple[int, ...], valid: Any) -> Any:
     if valid is True:
         return np.int64(math.prod(x.shape[axis] for axis in axes))
-    # Given axes, NumPy adds up bools.
+    # With axes, NumPy sums bools.
     counts = np.count_nonzero(valid, None if len(axes) == valid.ndim else axes)
     return np.asarray(counts, "i8")[()]
 
@@ -185,7 +186,7 @@ def _index(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     if valid is not True:
         valid, field = as_lines(valid, axes), op.monoid.fields[0]
         value = plain.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
-        # A NaN that is among the valid is what was looked for.
+        # A NaN among the valid elements is the extremum.
         here = valid & ((lines == value[..., np.newaxis]) | (lines != lines))
         return value[()], np.where(here.any(-1), here.argmax(-1), NO_INDEX)[()]
     if op.skipna and np.isnan(lines).any():
@@ -198,10 +199,10 @@ def _index(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
 
 
 def _first(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    """Find extrema, and indices that tell in which order those of several chunks are.
+    """Find extrema, and indices that give the order of extrema of several chunks.
 
-    NumPy finds values faster than indices where lines are strided. Along one axis it is enough to
-    know the chunk; along several only NaN is looked for, whose parts tell one from another.
+    NumPy finds values faster than indices where lines are strided. Along one axis the chunk's index
+    is enough. Along several, only the first NaN gets an index: complex NaN differ in their parts.
     """
     last = tuple(range(x.ndim - len(axes), x.ndim))
     if not x.size or (valid is True and not op.skipna and x.flags.c_contiguous and axes == last):
@@ -227,13 +228,13 @@ def _ignoring(reduce: Callable[..., Any], x: Array, axes: Any) -> Any:
 
 
 def _but_nan(op: Operation, value: Any, index: Any) -> State:
-    """Return values and indices with those of nothing where there is nothing but NaN."""
+    """Return values and indices, with identities where all elements are NaN."""
     worst, no_index = op.monoid.identity(op.element)
     nan = np.isnan(value)
     return choose(nan, worst, value), choose(nan, no_index, index)
 
 
-#: What finds the index of an extremum, what its value, and what that among others than NaN.
+#: The functions that find the index of an extremum, its value, and its value with NaN left out.
 _SEARCHES: dict[MonoidRow, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
     ARGMIN: (np.argmin, np.minimum, np.fmin),
     FIRST_MIN: (np.argmin, np.minimum, np.fmin),
@@ -265,7 +266,7 @@ def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) 
     parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
     every = list(range(x.ndim))
     kept = [axis for axis in every if axis not in axes]
-    # The one way to cast, square and add that makes no array as large as the chunk.
+    # Only this cast, square and sum makes no array as large as the chunk.
     sums = [np.einsum(part, every, part, every, kept, dtype="f8") for part in parts]
     return (np.float64(0) + sum(sums),)
 
@@ -299,7 +300,7 @@ def _logaddexp(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> St
 
 
 def _logaddexp_by_numpy(x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    """Take out the maximum, which costs one logarithm for each state and not for each element."""
+    """Subtract the maximum first, for one logarithm a state instead of one an element."""
     high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
     with np.errstate(all="ignore"):
         shift = np.where(np.isfinite(high), high, 0)

@@ -1,13 +1,13 @@
 """Reproducible sums of NumPy chunks: the digits that algebra/reproducible.py describes.
 
-Elements are seen as lines, in blocks that stay in the cache::
+Elements are arranged as lines, in blocks that stay in the cache::
 
     rows      (lines, n)    the elements of a line are neighbours in memory
-    columns   (n, lines)    the lines are
+    columns   (n, lines)    neighbours in memory belong to different lines
 
-A block is read twice: for the largest magnitude of every line, then for the digits.  That is done
-by the loops of loops/reproducible.py where Numba is installed, and by NumPy's functions, which find
-the same digits, where it is not.
+A block is read twice: for the largest magnitude of every line, then for the digits. Where Numba is
+installed, the loops of loops/reproducible.py do this; otherwise NumPy's functions find the same
+digits.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Array = np.ndarray[Any, Any]
 #: Elements of a block.
 _BLOCK = 1 << 15
 
-#: By digit: what, added to elements that are scaled to make the first unit 1, rounds them to whole
-#: units, half to even, and leaves the number of units in the low bits.
+#: For each digit, a number to add to elements whose first unit is scaled to 1. It rounds them to
+#: whole units, half to even, and leaves the number of units in the low bits.
 SHIFTS = 1.5 * 2.0 ** (52 - WIDTH * np.arange(DIGITS))
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    """Sum the chunk `x` over `axes`, where `valid` holds, to a state of `op`'s monoid."""
+    """Sum the chunk `x` over `axes`, where `valid` holds, as a state of `op`'s monoid."""
     if valid is not True:
         x = np.where(valid, x, x.dtype.type(0))
     parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
@@ -53,8 +53,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
 
 
 def _sum(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Return the sums of what is not finite in `x`, and the exponents and digits of the rest."""
-    # From far to near in memory; how far the elements of an axis of length one are means nothing.
+    """Return the sums of non-finite elements, and exponents and digits of the finite ones."""
+    # From far to near in memory; strides of axes of length one mean nothing.
     order = sorted(range(x.ndim), key=lambda d: (x.shape[d] > 1, -abs(x.strides[d]), d))
     kept, reduced = [d for d in order if d not in axes], [d for d in order if d in axes]
     special = np.zeros([x.shape[d] for d in range(x.ndim) if d not in axes])
@@ -74,7 +74,7 @@ def _sum(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
 
 
 def _add(x: Array, columns: bool, exponent: Array, digits: Array) -> bool:
-    """Add the lines of `x` to their digits; return whether all of it is finite."""
+    """Add the lines of `x` to their digits; return whether all elements are finite."""
     compiled = loops_for("reproducible", x.size)
     add: Callable[..., bool] = _add_columns if columns else _add_rows
     if compiled is not None:
@@ -91,13 +91,13 @@ def _add(x: Array, columns: bool, exponent: Array, digits: Array) -> bool:
 
 
 def _flat(x: Array, columns: bool, exponent: Array, digits: Array) -> tuple[Array, Array, Array]:
-    """Return an array in C order and what belongs to its lines, with one axis for all lines."""
+    """Return an array in C order and the state of its lines, with one axis for all lines."""
     shape = (-1, exponent.size) if columns else (exponent.size, -1)
     return x.reshape(shape), exponent.reshape(-1), digits.reshape(DIGITS, -1)
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield where the blocks of an array are, in C order."""
+    """Yield the indices of the blocks of an array, in C order."""
     axis, below = len(shape), 1
     while axis and below * shape[axis - 1] <= _BLOCK:
         axis -= 1
@@ -106,10 +106,10 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
         yield (slice(None),) * len(shape)
         return
     step = max(1, _BLOCK // below)
-    rest = (slice(None),) * (len(shape) - axis)
+    whole_axes = (slice(None),) * (len(shape) - axis)
     for index in np.ndindex(*shape[: axis - 1]):
         for start in range(0, shape[axis - 1], step):
-            yield (*(slice(i, i + 1) for i in index), slice(start, start + step), *rest)
+            yield (*(slice(i, i + 1) for i in index), slice(start, start + step), *whole_axes)
 
 
 def _add_rows(x: Array, exponent: Array, digits: Array) -> bool:
@@ -117,17 +117,17 @@ def _add_rows(x: Array, exponent: Array, digits: Array) -> bool:
 
 
 def _add_columns(x: Array, exponent: Array, digits: Array) -> bool:
-    """Add lines of float64 along axis 0 of `x`; return whether all of them are finite."""
+    """Add lines of float64 along axis 0 of `x`; return whether all elements are finite."""
     top = np.abs(x).max(0)
     if not np.isfinite(top).all():
         return False
     to = np.maximum(exponents(top.view("i8")), exponent)
     digits[:] = shift(list(digits), to - exponent)
     exponent[:] = to
-    rest = x * np.ldexp(1.0, -WIDTH * (to - 1))
+    remainder = x * np.ldexp(1.0, -WIDTH * (to - 1))
     for digit, unit in zip(digits, SHIFTS, strict=True):
-        shifted = rest + unit
+        shifted = remainder + unit
         digit += np.add.reduce(shifted.view("i8") - unit.view("i8"), 0)
         shifted -= unit
-        rest -= shifted
+        remainder -= shifted
     return True

@@ -1,13 +1,12 @@
 """Scans of NumPy chunks, by blocks that stay in the caches.
 
-A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. Where Numba
-is there and a chunk is large enough to pay for its compiler, that is one call of a loop, of
-loops/scans.py or loops/logaddexp.py.
+A chunk has the shape (outer, n, inner), and lines of n elements are scanned. Where Numba is
+installed and a chunk is large enough to pay for compiling, one call of a loop of loops/scans.py or
+loops/logaddexp.py does the work.
 
-Otherwise a block is lifted, scanned by NumPy from the state that the one before has left, and
-written in the result's dtype, so that the conversions and the combination with the base cost no
-pass over memory of their own. Sums in float64 that keep what additions round off are scanned by
-compensated.py, from such a state to the next.
+Otherwise a block is lifted, scanned by NumPy from the state that the block before has left, and
+written in the result's dtype, so that conversions and the combination with the base cost no extra
+pass over memory. compensated.py scans float64 sums that keep rounding errors, with such states.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from dask_coop.chunks.states import accumulate
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of a block, and of a line that is scanned beside no other where it has its own flags.
+#: Elements of a block, and of a line with its own flags, which is scanned alone.
 _BLOCK, _LONG = 1 << 15, 1 << 12
 
-#: Columns that are combined row by row, for the price of a call a row.
+#: The fewest columns that are combined row by row, at the cost of a call a row.
 _WIDE = 512
 
-#: Elements and results for which there is a compiled loop.
+#: Elements and results that have a compiled loop.
 _LOOPED = {"b1", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
 
-#: Which extremum loops look for: whether the least, and whether among others than NaN.
+#: For each ufunc, the extremum of its loop: whether the least, and whether NaN are left out.
 _EXTREMA = {
     np.maximum: (False, False),
     np.minimum: (True, False),
@@ -48,35 +47,35 @@ _EXTREMA = {
     np.fmin: (True, True),
 }
 
-#: Elements of a segment that are worth a call.
+#: The fewest elements of a segment that are worth a call.
 _RUN = 32
 
 
 class _Loop(NamedTuple):
-    """A compiled loop over few lines side by side, one over many, and what they take besides."""
+    """A compiled loop over few lines side by side, one over many, and their options."""
 
     lines: Callable[..., None]
     columns: Callable[..., None]
     options: tuple[Any, ...]
-    #: The state that changes no element, a negative zero included.
+    #: The state that changes no element, not even a negative zero.
     nothing: State
 
 
 def scan(
     op: Operation, x: Array, spec: ScanSpec, base: State | None, heads: Array | None
 ) -> tuple[Array, State]:
-    """Scan the chunk `x` from `base` on; return the results and the state behind them.
+    """Scan the chunk `x`, starting from `base`; return the results and the state behind them.
 
     Parameters
     ----------
     op : Operation
-        Of a monoid with one field, or with an excess besides.
+        With a monoid of one field, or with an excess besides.
     x : numpy.ndarray
     spec : ScanSpec
     base : State, optional
-        What comes before the chunk, in its shape without the axis.
+        The state before the chunk, in its shape without the axis.
     heads : numpy.ndarray, optional
-        Bool, of the shape of `x` or a line's: where the scan restarts.
+        Bool, of the shape of `x` or of one line: where the scan restarts.
     """
     axis = spec.axis
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
@@ -120,7 +119,7 @@ def scan(
         if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
     else:
-        # That ufunc warns of NaN that it is given.
+        # This ufunc warns of NaN in its input.
         logs = op.monoid.fields[0].ufunc is np.logaddexp
         with np.errstate(invalid="ignore" if logs else None):
             _scan_lines(op, see(x.transpose(order)), out, carry, heads, spec.exclusive, last)
@@ -131,8 +130,8 @@ def scan(
 
 
 def _loop(op: Operation, x: Array) -> _Loop | None:
-    """Return the loop for a chunk, or None where there is none or it is not worth it."""
-    first, *rest = op.monoid.fields
+    """Return the loop for a chunk, or None if there is none or it is not worth compiling."""
+    first, *other_fields = op.monoid.fields
     dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)
     if op.monoid.has_excess:
         nothing = compensated.nothing(dtype)
@@ -141,7 +140,7 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         exact = loops("scans")
         return _Loop(exact.keep_lines, exact.keep_columns, (op.skipna, nothing[0]), nothing)
     plain = loops_for("scans", x.size)
-    if rest or plain is None or x.dtype != op.element:
+    if other_fields or plain is None or x.dtype != op.element:
         return None
     if not {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED:
         return None
@@ -171,7 +170,7 @@ def _run(
     exclusive: bool,
     states: list[Array],
 ) -> None:
-    """Scan (outer, n, inner) into `out`, a view of `result`, from `states` on, and leave them."""
+    """Scan (outer, n, inner) into `out`, a view of `result`, from `states`, and update these."""
     _, n, inner = x.shape
     kernel = loop.lines if inner <= FEW else loop.columns
     kernel(
@@ -185,7 +184,7 @@ def _run(
 
 
 def _numbers(x: Array) -> Array:
-    """Return bools as the integers that loops take."""
+    """Return bools as the integers that loops read."""
     return x.view("u1") if x.dtype.kind == "b" else x
 
 
@@ -198,19 +197,19 @@ def _scan_lines(
     exclusive: bool,
     last: list[Array],
 ) -> None:
-    """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
+    """Scan (outer, n, inner) along n into `out`, from `carry` if any; leave the state in `last`."""
     dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)[0]
     bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
-    # Two doubles are put on top of what is scanned, and not into the elements.
+    # Two-field bases are added to results, not to elements.
     kept = bare and len(last) == 2 and (x.shape[2] > 1 or x.strides[1] == x.itemsize)
     bare = bare and len(last) == 1
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = heads is None or heads.shape[0] == heads.shape[2] == 1
-    # Their blocks are larger: each costs some twenty calls.
+    # Blocks of two fields are larger, because each costs some twenty calls.
     blocks = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
     plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
     if plain and carry is None and heads is None:
-        # Nothing is done to elements or results, so that blocks would save nothing.
+        # Elements and results need no conversion, so blocks would save nothing.
         blocks = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
     for lines, columns, steps in blocks:
         if steps.start == 0:
@@ -221,7 +220,7 @@ def _scan_lines(
         if heads is not None:
             flags = heads[:, steps] if shared else heads[lines, steps, columns]
         block = x[lines, steps, columns]
-        # Where nothing is put before the first element, elements may be states as they are.
+        # With nothing before the first element, elements may serve as states.
         if not kept and (before is not None or not bare):
             block = _lift(op, block, dtype, identity)
         after, state = _accumulate(op, block, before, flags, into)
@@ -238,14 +237,14 @@ def _scan_lines(
 
 
 def _result(state: list[Array]) -> Array:
-    """Return the results of states."""
+    """Return the results of states, which may have an excess."""
     return state[0] if len(state) == 1 else settle(tuple(state))[0]
 
 
 def _blocks(
     shape: tuple[int, ...], shared: bool, size: int
 ) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield some lines and columns, and all steps along them, first to last; then the next."""
+    """Yield slices of lines, steps and columns: all steps of some lines, then of the next."""
     outer, n, inner = shape
     alone = not shared and inner == 1 and n >= _LONG
     lines = 1 if alone else max(1, min(size // (n * inner), outer))
@@ -262,7 +261,7 @@ def _blocks(
 
 
 def _lift(op: Operation, x: Array, dtype: np.dtype[Any], identity: Any) -> Array:
-    """Return the states of elements, in an array of its own that is contiguous along the lines."""
+    """Return the states of elements, in a new array that is contiguous along the lines."""
     counted = op.monoid.fields[0].role in ("count", "truth")
     x = x.astype("?" if counted else op.element, copy=False)
     if x.shape[2] >= _WIDE:
@@ -282,7 +281,7 @@ def _accumulate(
     flags: Array | None,
     out: Array | None,
 ) -> tuple[Array, list[Array]]:
-    """Scan states along axis 1; return results, in `out` if it is given, and the last state.
+    """Scan states along axis 1; return results, in `out` if possible, and the last state.
 
     `x` may be overwritten.
     """
@@ -322,10 +321,10 @@ def _accumulate_segments(
     op: Operation, x: Array, before: list[Array] | None, flags: Array
 ) -> tuple[Array, list[Array]]:
     restarts = np.array(np.broadcast_to(flags, x.shape))
-    rest = [np.zeros_like(x) for _ in op.monoid.fields[1:]]
+    excesses = [np.zeros_like(x) for _ in op.monoid.fields[1:]]
     base = None
     if before is not None:
         base = (*(field[:, 0] for field in before), np.zeros(before[0][:, 0].shape, "?"))
     combine = segmented(op.monoid).combine
-    *states, _ = accumulate(combine, (x, *rest, restarts), 1, base)
+    *states, _ = accumulate(combine, (x, *excesses, restarts), 1, base)
     return _result(states), [field[:, -1:] for field in states]

@@ -1,7 +1,7 @@
-"""The elements of NumPy chunks that a mask holds for, and where elements are that are not zero.
+"""Selection of elements of NumPy chunks by a mask, and indices of nonzero elements.
 
-Where about half of the elements are kept, NumPy's own branches of x[mask] are mostly guessed wrong,
-which takes several times as long as the memory does.
+Where a mask keeps about half of the elements, the processor mispredicts most branches of NumPy's
+x[mask], which then takes several times as long as the memory traffic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: Of fewer than one element in so many NumPy guesses the branches right.
+#: If a mask keeps fewer than one element in so many, branches are predicted well.
 _FEW = 32
 
 
@@ -28,21 +28,21 @@ def compress(x: Array, mask: Array) -> Array:
             out = np.empty(count, x.dtype)
             loops.compress(_as_bits(x), _as_bits(mask), out.view(_bits_of(x)))
             return out
-    found: Array = x[mask]
-    return found
+    selected: Array = x[mask]
+    return selected
 
 
 def flatnonzero(x: Array) -> Array:
-    """Return where in C order `x` has elements that are not zero, as int64."""
+    """Return the C-order indices of nonzero elements of `x`, as int64."""
     x = np.asarray(x)
     if x.dtype.kind in "mM" and x.dtype.isnative:
         x = x.view("i8")
-    # NumPy has loops without branches for bool alone.
+    # NumPy has loops without branches only for bool.
     return np.flatnonzero(x != 0 if x.dtype.kind in "iufc" else x)
 
 
 def _is_plain(x: Array) -> bool:
-    """Tell whether the loop reads `x` as it lies, its elements as words."""
+    """Return whether the loop can read `x` in place, its elements as words."""
     words = x.itemsize in (1, 2, 4, 8) and not x.dtype.hasobject
     return words and x.flags.c_contiguous and x.flags.aligned
 
@@ -52,7 +52,7 @@ def _bits_of(x: Array) -> str:
 
 
 def _as_bits(x: Array) -> Array:
-    """Return the elements of `x` as unsigned integers along one axis, read-only for one loop."""
+    """Return the elements of `x` as unsigned integers along one read-only axis, for one loop."""
     flat = x.reshape(-1).view(_bits_of(x))
     flat.flags.writeable = False
     return flat

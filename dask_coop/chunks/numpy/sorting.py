@@ -1,7 +1,7 @@
-"""NumPy's sort, of float16 as float32.
+"""NumPy's sort, with float16 sorted as float32.
 
-On processors with AVX-512, NumPy 2.4's default sort of float16 leaves some elements unsorted
-(26,000 of few values that are neighbours, say), and so do `numpy.unique` and `numpy.histogram`,
+On processors with AVX-512, NumPy 2.4's default sort of float16 leaves some elements unsorted (for
+example 26,000 elements of a few neighbouring values). So do `numpy.unique` and `numpy.histogram`,
 which call it. Its stable sort, `argsort` and `partition` of float16 are right.
 """
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def sortable(x: Array) -> Array:
-    """Return elements in a dtype that NumPy sorts well: the same order, and as few equal."""
+    """Return elements in a dtype that NumPy sorts correctly, with the same order and equalities."""
     return x.astype("f4") if x.dtype.kind == "f" and x.itemsize == 2 else x
 
 

@@ -1,12 +1,12 @@
-"""The best elements of the lines of NumPy chunks, by few passes of NumPy's.
+"""The k best elements of each line of NumPy chunks, by a few passes of NumPy.
 
-A line that is long for what is wanted of it is dealt to groups, and the k-th best of the groups'
-best elements is a bound: at least k elements are as good, and in random data few more are, which
-take no time to select from::
+A line much longer than k is divided into groups. The k-th best of the groups' best elements is a
+bound: at least k elements are as good, and in random data few more are, so that selecting from
+them takes little time::
 
     line --the best of each group, one pass--> bound --who is as good? one pass--> few --> k best
 
-In other lines NumPy's partition finds the bound that exactly k are as good as, but for ties.
+In other lines NumPy's partition finds the bound: without ties exactly k elements are as good.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dask_coop.chunks.numpy.lines import find_layout
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of several lines that are worked on at a time.
+#: Elements of several lines in a block.
 _BLOCK = 1 << 17
-#: The least length of a line, for each element that is wanted, that is dealt to groups; and where
-#: NumPy's partition of short lines does as well.
+#: The least length of a line, in multiples of k, that is divided into groups; and the length up to
+#: which NumPy's partition does as well.
 _LONG, _SHORT = 64, 1 << 13
-#: The least groups: NumPy compares as many neighbours at a time.
+#: The fewest groups: NumPy compares as many neighbours at a time.
 _GROUPS = 128
 
 
@@ -43,15 +43,15 @@ def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
     split = layout.split(x)
     outer, _, inner = split.shape
     if inner == 1 and not indices:
-        # What NumPy does to lines that are contiguous is best done to all of them.
+        # Handle contiguous lines all at once.
         fields = largest(np.ascontiguousarray(split).reshape(-1, n), k, indices)
     else:
         kinds = monoid.dtypes(x.dtype)
         fields = tuple(np.empty((outer, inner, count), dtype) for dtype in kinds)
         for part in _blocks(outer, n, inner):
             block = split[part[0], :, part[1]].swapaxes(1, 2)
-            found = largest(np.ascontiguousarray(block).reshape(-1, n), k, indices)
-            for field, of_block in zip(fields, found, strict=True):
+            block_fields = largest(np.ascontiguousarray(block).reshape(-1, n), k, indices)
+            for field, of_block in zip(fields, block_fields, strict=True):
                 field[part] = of_block.reshape(*block.shape[:2], count)
     kept = layout.order[: layout.start] + layout.order[layout.stop :]
     shape, back = [*(x.shape[d] for d in kept), count], [*np.argsort(kept), len(kept)]
@@ -59,9 +59,9 @@ def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
 
 
 def _blocks(outer: int, n: int, inner: int) -> Iterator[tuple[slice, slice]]:
-    """Yield which groups of columns, and which columns of them, are worked on at a time."""
+    """Yield slices of groups of columns, and of columns of them, to work on at a time."""
     groups = max(1, _BLOCK // (n * max(1, inner)))
-    # Of rows in memory as much is read as a copy to lines takes with ease.
+    # Rows in memory: as many bytes as a copy to lines handles easily.
     columns = max(16, _BLOCK // n)
     for first in range(0, outer, groups):
         for begin in range(0, inner, columns):
@@ -69,18 +69,18 @@ def _blocks(outer: int, n: int, inner: int) -> Iterator[tuple[slice, slice]]:
 
 
 def largest(x: Array, k: int, indices: bool) -> State:
-    """Return the `k` largest elements of lines in C order, or the smallest ones, and their indices.
+    """Return the `k` largest elements of each line, or the smallest ones, and their indices.
 
-    Lines have more. Equal ones are in their order.
+    Lines, in C order, are longer than that. Equal elements keep their order.
 
     Parameters
     ----------
     x : numpy.ndarray
-        Of shape ``(lines, n)``.
+        With shape ``(lines, n)``.
     k : int
         Negative for the smallest.
     indices : bool
-        Whether indices are returned besides, int64.
+        Whether to return indices, int64, too.
     """
     n, count = x.shape[-1], abs(k)
     if count and n >= max(_LONG * count, 4 * _GROUPS) and (indices or n >= _SHORT):
@@ -94,11 +94,11 @@ def largest(x: Array, k: int, indices: bool) -> State:
 
 
 def _find_bounds(x: Array, k: int) -> Array:
-    """Return an element of each line than which at least `k` are no worse."""
+    """Return for each line an element than which at least `k` are no worse."""
     n = x.shape[-1]
     groups = max(4 * abs(k), _GROUPS, min(1024, n // 16))
     rows = x[:, : n // groups * groups].reshape(len(x), n // groups, groups)
-    # Where the smallest are wanted NaN are the worst.
+    # NaN are the worst when the smallest are wanted.
     best = (np.maximum if k > 0 else np.fmin).reduce(rows, 1)
     at = place(groups, k)
     bounds: Array = np.partition(best, at, -1)[:, at : at + 1]

@@ -1,4 +1,4 @@
-"""Statistics of windows over NumPy chunks: compiled loops, or a few steps without Numba."""
+"""Statistics of windows over NumPy chunks: compiled loops, or a few NumPy steps without Numba."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: How lines lie, the parts of each, how long these are, and how many eights are done at a time.
+#: Layout of lines, parts of each line, length of a part, and groups of eight done at a time.
 _Plan = tuple[int, int, int, int]
 
-#: Elements that a step works on at a time, and those that a compiled loop has in the caches.
+#: Elements that a step works on at a time, and those that a compiled loop keeps in the caches.
 _ROOM, _CACHED = 1 << 14, 1 << 10
 
-#: Lines that the loops of sums take together (loops/lanes.py).
+#: Lines that the loops of sums work on together (loops/lanes.py).
 LANES = 8
 
-#: Elements of windows that the loops of sums have in the caches.
+#: Elements of windows that the loops of sums keep in the caches.
 _RINGS = 1 << 15
 
-#: Neighbouring columns that a compiled loop takes together, at least.
+#: The fewest neighbouring columns that a compiled loop works on together.
 _COLUMNS = 16
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
-    """Reduce the window that ends at each element of the chunk `x` to a statistic."""
+    """Return the statistic of the window that ends at each element of the chunk `x`."""
     element, result = window.element(x.dtype), window.result(x.dtype)
     if loops_for("window_extrema", x.size) is None:
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
-        found: Array = window_steps.move(window, x, halo, base, _ROOM)
-        return found.astype(result, copy=False)
+        statistics: Array = window_steps.move(window, x, halo, base, _ROOM)
+        return statistics.astype(result, copy=False)
     if x.dtype not in (np.float32, np.float64):
         x, halo = (a.astype(element) for a in (x, halo))
     return _compiled(window, x, halo, base).astype(result, copy=False)
 
 
 def _compiled(window: Window, x: Array, halo: Array, base: State | None) -> Array:
-    """Return statistics of windows by compiled loops."""
+    """Return the statistics of windows by compiled loops."""
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     if base is not None:
@@ -57,7 +57,7 @@ def _compiled(window: Window, x: Array, halo: Array, base: State | None) -> Arra
 
 
 def _by_doubling(window: Window, x: Array, halo: Array, base: State | None) -> Array:
-    """Return statistics of windows of any length, by the loops of loops/window_extrema.py."""
+    """Return the statistics of windows of any length by the loops of loops/window_extrema.py."""
     x, halo, base = window_steps.recentred(window, x, halo, base)
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
@@ -65,24 +65,24 @@ def _by_doubling(window: Window, x: Array, halo: Array, base: State | None) -> A
     out = np.empty(x.shape, x.dtype.newbyteorder("="))
     memory, place = memory_and_place(_lines(x, axis))
     earlier, halo_place = memory_and_place(_lines(halo, axis))
-    given = memory, place, earlier, halo_place, out.reshape(-1), (outer, n, inner), before, w
-    rest = float(window.min_count), _bases(base, outer * inner), _block(n, inner, w)
+    arrays = memory, place, earlier, halo_place, out.reshape(-1), (outer, n, inner), before, w
+    limits = float(window.min_count), _bases(base, outer * inner), _block(n, inner, w)
     match window.statistic:
         case "sum" | "mean":
-            loops("window_extrema").move_sums(*given, window.statistic == "mean", *rest)
+            loops("window_extrema").move_sums(*arrays, window.statistic == "mean", *limits)
         case "min" | "max":
-            loops("window_extrema").move_extremes(*given, window.statistic == "min", *rest)
+            loops("window_extrema").move_extremes(*arrays, window.statistic == "min", *limits)
         case _:
-            least, *others = rest
+            least, *others = limits
             ddof = float(window.ddof)
             loops("window_extrema").move_deviations(
-                *given, window.statistic == "std", least, ddof, *others
+                *arrays, window.statistic == "std", least, ddof, *others
             )
     return out
 
 
 def _sums(window: Window, x: Array, halo: Array, base: State | None, plan: _Plan) -> Array:
-    """Return sums, means, variances or deviations of windows, by the loop of eight lines."""
+    """Return sums, means, variances or deviations of windows by the loop of eight lines."""
     axis, w, least = window.axis, window.length, float(window.min_count)
     rows, earlier = _lines(x, axis), _lines(halo, axis)
     if plan[1] > 1:
@@ -101,9 +101,9 @@ def _sums(window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
     skips = squared or bool((counts > least).any())
     last = mean if skips else not (besides[:, 0] == 1).all() or base is not None
     how = w, least, float(window.ddof), last, skips
-    given = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
+    arrays = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
     which = (None, True) if squared else (True, None)
-    lost = loops("window_sums").move(*given, places, halo_places, besides.reshape(-1), *which)
+    lost = loops("window_sums").move(*arrays, places, halo_places, besides.reshape(-1), *which)
     out = out.reshape(x.shape)
     if lost:
         np.copyto(out, _by_doubling(window, x, halo, base), where=out < 0)
@@ -111,9 +111,9 @@ def _sums(window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
 
 
 def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
-    """Return how eight lines are taken at a time (loops/window_sums.py), or None if they are not.
+    """Return how to take lines in eights (loops/window_sums.py), or None if that does not apply.
 
-    Of few lines, parts are taken; unless windows are so long that parts have little of their own.
+    Few lines are cut into parts, unless windows are so long that parts would mostly repeat.
     """
     size = (w + 1) * LANES
     if inner >= LANES:
@@ -130,9 +130,9 @@ def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
 
 
 def _places(x: Array, before: int, plan: _Plan) -> tuple[Array, Array, Array]:
-    """Return where each of eight lines, or their parts, begin; where their halos do; which each is.
+    """Return the begins of each of eight lines, or parts, and of their halos; and their lines.
 
-    All is one number behind the other.
+    Each is one array of indices for all lines.
     """
     outer, n, inner = x.shape
     layout, parts, length, _ = plan
@@ -153,20 +153,20 @@ def _places(x: Array, before: int, plan: _Plan) -> tuple[Array, Array, Array]:
 
 
 def _earlier(x: Array, halo: Array, w: int, plan: _Plan) -> Array:
-    """Return what lies before each part of lines, as (outer, parts, w - 1, inner)."""
+    """Return the elements before each part of lines, as (outer, parts, w - 1, inner)."""
     outer, n, inner = x.shape
     _, parts, length, _ = plan
-    found = np.full((outer, parts, w - 1, inner), np.nan, x.dtype)
+    before = np.full((outer, parts, w - 1, inner), np.nan, x.dtype)
     for part in range(parts):
         begin = min(part * length, n - length)
         source, stop = (x, begin) if part else (halo, halo.shape[1])
         known = min(stop, w - 1)
-        found[:, part, w - 1 - known :] = source[:, stop - known : stop]
-    return found
+        before[:, part, w - 1 - known :] = source[:, stop - known : stop]
+    return before
 
 
 def _block(n: int, inner: int, w: int) -> tuple[int, int]:
-    """Return how many rows of how many columns a block has: so many that little is read twice."""
+    """Return the rows and columns of a block, large enough that little is read twice."""
     rows = min(n, max(_CACHED // min(inner, _COLUMNS), 3 * w))
     return rows, min(inner, max(_COLUMNS, _CACHED // (rows + w)))
 
@@ -178,7 +178,7 @@ def _lines(x: Array, axis: int) -> Array:
 
 
 def _bases(base: State | None, lines: int) -> Array:
-    """Return what each window of a line has besides: a state, its fields along the first axis."""
+    """Return the base state that all windows of a line include, its fields along the first axis."""
     if base is None:
         return np.empty((3, 0))
     fields = [np.broadcast_to(np.asarray(field, "f8").reshape(-1), lines) for field in base[:3]]

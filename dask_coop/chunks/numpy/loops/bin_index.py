@@ -1,9 +1,8 @@
-"""The bins of blocks of samples, found by compiled loops.
+"""Compiled loops that find the bins of blocks of samples.
 
-A block gets slots: 0 below the first edge, i + 1 in bin i, n + 1 above the last edge. That takes
-two steps. The first guesses by arithmetic and has no branches, so that the compiler can make it
-work on several samples at a time; it tells whether guesses are in doubt. The second compares these
-samples with the edges, and most blocks have none.
+Each sample gets a slot: 0 below the first edge, i + 1 in bin i, n + 1 above the last edge. The
+first step guesses by arithmetic without branches, so that the compiler can vectorize it, and marks
+guesses in doubt. The second compares these samples with the edges; most blocks have none.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from dask_coop.compiled.jit import jit_inner
 
 Array = Any
 
-#: How samples find their bins: by arithmetic, where edges are on a line, or nearly so and in a
-#: table; by the cells that the range is cut into; among the edges; by their values; or they are
-#: bins themselves.
+#: The ways to find bins: by arithmetic, for edges on a line, or nearly so and in a table; by the
+#: cells that the range is divided into; by a search among the edges; by the samples' values; or not
+#: at all, if samples are bins themselves.
 LINE, TABLE, CELLS, EDGES, VALUES, SELF = range(6)
 
-#: How a coordinate's samples find their bins. `edges` is the address of float64, or if they are
-#: `whole` of int64, in whose order samples are after they meet `flip`; and `guide` is that of the
-#: slots of cells or values. The loop adds to `others` the samples that are none of n bins.
+#: The record of a coordinate's bins. `edges` is the address of float64 or, if `whole`, of int64, in
+#: whose order samples are after they are xored with `flip`. `guide` is the address of the slots of
+#: cells or values. The loop adds to `others` the number of samples outside all n bins.
 FINDER = np.dtype(
     [(name, "f8") for name in ("low", "high", "scale", "least", "most", "last", "width", "start")]
     + [(name, "i8") for name in ("kind", "n", "edges", "guide", "cells", "flip", "others")]
@@ -32,7 +31,7 @@ FINDER = np.dtype(
     align=True,
 )
 
-#: The bit of slots that are guesses in doubt.
+#: The bit that marks slots as guesses in doubt.
 UNSURE = -(2**31)
 
 #: More slots than any table has.
@@ -43,8 +42,8 @@ MOST = 2**30
 def guess_on_line(x: Array, finder: Any, slots: Array) -> Any:
     """Write the slots of samples, and return whether any is in doubt.
 
-    `least` and `most` are 1 less and more what a guess may be off, in bins; behind `last` the
-    second guess is always another.
+    `least` and `most` are one minus and one plus the error of a guess, in bins; beyond `last` the
+    second guess always differs from the first.
     """
     low, scale, last, behind = finder.low, finder.scale, finder.last, finder.n + 0.5
     least, most, unsure = finder.least, finder.most, np.int32(UNSURE)
@@ -62,12 +61,12 @@ def guess_on_line(x: Array, finder: Any, slots: Array) -> Any:
 
 @jit_inner
 def guess_by_cells(x: Array, finder: Any, slots: Array) -> Any:
-    """Write what `guide` has for the cells of samples: slots, or where to begin a search.
+    """Write the entries of `guide` for the cells of samples: slots, or where to begin a search.
 
-    Return whether there is any search.
+    Return whether any sample needs a search.
     """
     low, high, scale, n, guide = finder.low, finder.high, finder.scale, finder.cells, finder.guide
-    # Behind the cells are those of what is outside, and of the last edge.
+    # The entries behind those of the cells are for samples outside, and for the last edge.
     for i in range(len(slots)):
         v = float(x[i])
         at = (v - low) * scale
@@ -75,7 +74,7 @@ def guess_by_cells(x: Array, finder: Any, slots: Array) -> Any:
         at = at if v < high else n + 1.0
         at = at if v != high else n + 2.0
         slots[i] = np.int32(at)
-    # A loop of its own, because this one does not work on several samples at a time.
+    # A loop by itself, because the compiler does not vectorize this one.
     found = np.int32(0)
     for i in range(len(slots)):
         slot = load_i4(guide, np.int64(slots[i]) * 4)
@@ -86,7 +85,7 @@ def guess_by_cells(x: Array, finder: Any, slots: Array) -> Any:
 
 @jit_inner
 def guess_nothing(slots: Array) -> None:
-    """Leave all samples in doubt."""
+    """Mark all samples as in doubt."""
     for i in range(len(slots)):
         slots[i] = UNSURE
 
@@ -100,9 +99,9 @@ def mark_missing(x: Array, missing: int, slots: Array) -> None:
 
 @jit_inner
 def list_doubtful(slots: Array, places: Array) -> int:
-    """Write the places of guesses in doubt, and return how many these are."""
+    """Write the indices of guesses in doubt, and return their number."""
     n, m = 0, np.uint64(len(slots))
-    # Unsigned: Numba takes negative indices from the end.
+    # Unsigned: Numba counts negative indices from the end.
     for i in range(np.uint64(0), m, np.uint64(8)):
         end = i + np.uint64(8)
         some = True
@@ -128,7 +127,7 @@ def _edge_at(i: int, width: float, start: float, single: int) -> float:
 
 @jit_inner
 def _outside(v: Any, low: Any, high: Any, n: int, closed: int) -> int:
-    """Return the slot of a sample that is not in ``[low, high)``."""
+    """Return the slot of a sample outside ``[low, high)``."""
     return n if v == high and closed else 0 if v < low else n + 1 if v >= high else 0
 
 
@@ -142,9 +141,9 @@ def _begin(slot: Any, n: Any) -> Any:
 
 @jit_inner
 def compare_on_line(x: Array, finder: Any, places: Array, slots: Array) -> None:
-    """Write the slots of samples by edges at ``i * width + start``.
+    """Write the slots of samples for edges at ``i * width + start``.
 
-    With `single` these are rounded to float32.
+    `single` rounds these edges to float32.
     """
     width, start, single = finder.width, finder.start, finder.single
     low, high, n = finder.low, finder.high, finder.n
@@ -164,14 +163,14 @@ def compare_on_line(x: Array, finder: Any, places: Array, slots: Array) -> None:
 
 @jit_inner
 def put_in_order(x: Array, flip: int, out: Array) -> None:
-    """Write integers as those that `edges` of int64 are compared with."""
+    """Write integers in the order in which they compare with the int64 `edges`."""
     for i in range(len(x)):
         out[i] = np.int64(x[i]) ^ flip
 
 
 @jit_inner
 def compare(x: Array, load: Any, finder: Any, places: Array, slots: Array) -> None:
-    """Write the slots of samples by edges in a table, which `load` reads."""
+    """Write the slots of samples for edges in a table, which `load` reads."""
     edges, n = finder.edges, finder.n
     low, high = load(edges, 0), load(edges, n * 8)
     for k in range(len(places)):
@@ -199,7 +198,7 @@ def compare(x: Array, load: Any, finder: Any, places: Array, slots: Array) -> No
 
 @jit_inner
 def find_by_values(x: Array, finder: Any, slots: Array) -> None:
-    """Write what `guide` has for unsigned samples; or their own, where they are bins."""
+    """Write the entries of `guide` for unsigned samples, or their own values if these are bins."""
     guide, n, others = finder.guide, finder.n, 0
     if finder.kind == VALUES:
         for i in range(len(slots)):

@@ -1,6 +1,6 @@
 """The loops of compensated.py, compiled by Numba.
 
-Those that add are without fastmath, which would find that the error of an addition is zero.
+Loops that add have no fastmath, which would simplify the error of an addition to zero.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = np.ndarray[Any, Any]
 
-#: Sums of a line that are independent of one another, so that several are added to at a time.
+#: Independent sums of a line, so that several additions run at a time.
 _LANES = 16
 
 #: Elements of a line that are selected at a time.
 _BLOCK = 1024
 
-#: The most elements of a line whose every addition is corrected. Of more, sums of four are.
+#: The most elements of a line in which every addition is corrected, and not sums of four.
 _SHORT = 256
 
 #: Columns whose sums stay in a cache.
@@ -28,7 +28,7 @@ _COLUMNS = 2048
 
 @jit_inner
 def two_sum(before: Any, x: Any) -> tuple[Any, Any]:
-    """Return a sum and its excess."""
+    """Return a sum and its excess over the exact sum."""
     after = before + x
     added = after - before
     return after, (added - x) + ((after - added) - before)
@@ -36,7 +36,7 @@ def two_sum(before: Any, x: Any) -> tuple[Any, Any]:
 
 @jit_inner_reassociated
 def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
-    """Copy elements, or zeros where they do not count, and return how many do."""
+    """Copy elements, or zeros where they do not count, and return the number that count."""
     count = 0
     for i in range(len(part)):
         value, counts = np.float64(part[i]), True
@@ -51,10 +51,10 @@ def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
 
 @jit_inner
 def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
-    """Add a block of a line of `n` numbers to its lanes, and what that rounds off to `errors`."""
+    """Add a block of a line of `n` numbers to its lanes, and the rounding errors to `errors`."""
     four = len(block) // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
     for start in range(0, four, 4 * _LANES):
-        # One array: for several, it would be checked again and again whether they overlap.
+        # One array: with several, the loop would check again and again whether they overlap.
         part = block[start:][: 4 * _LANES]
         for i in range(_LANES):
             a, b = np.float64(part[i]), np.float64(part[i + _LANES])
@@ -99,7 +99,7 @@ def _sum_rows(
                 _add_block(space[:size], n, lanes, errors)
         half = _LANES // 2
         while half > n:
-            # What is behind a short line is zero.
+            # The buffer holds zeros behind a short line.
             half //= 2
         while half >= parts:
             for i in range(half):
@@ -114,7 +114,7 @@ def _sum_rows(
 
 @jit_inner_reassociated
 def _select_row(part: Array, keep: Array, skip: Any, into: Array, counts: Array) -> None:
-    """Do what `_select` does for one row of columns, each of which has its own count."""
+    """Do the work of `_select` for one row of columns, each with its own count."""
     for i in range(len(part)):
         value, adds = np.float64(part[i]), True
         if skip is not None:
@@ -178,8 +178,8 @@ def _sum_columns(
 
 
 #: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their
-#: excesses and how many numbers count: those that `keep` holds for and, unless `skip` is None, that
-#: are not NaN. Of lines of complex numbers `parts` are neighbours, of which all count.
+#: excesses, and the counts of numbers for which `keep` holds and that are not NaN unless `skip` is
+#: None. In lines of complex numbers, `parts` are neighbours, and all count.
 sum_rows: Final = jit(_sum_rows)
 
 #: Add to the sums of columns, to their excesses and to their counts.

@@ -1,8 +1,7 @@
 """The loops of extrema, compiled by Numba.
 
-Floats are read as integers, which have one order that compilers know how to make several
-comparisons of at a time. All bits of negative ones but the sign are flipped, and NaN are then
-beyond infinity on either side::
+Floats are read as integers, whose total order compilers can vectorize. In negative ones all bits
+but the sign are flipped; NaN are then beyond infinity on either side::
 
     -nan  -inf  -1.0  -0.0  0.0  1.0  inf  nan      as floats
           ~limit       -1    0        limit         as integers
@@ -27,7 +26,7 @@ _COLUMNS = 2048
 
 @jit_inner
 def find(part: Array, keep: Array, limit: Any, low: Any, high: Any) -> tuple[int, Any, Any]:
-    """Return how many are NaN of what `keep` holds for, and the extrema of the others."""
+    """Return the number of NaN among elements that `keep` holds for, and extrema of the others."""
     integer, nans, lowest, highest = part.dtype.type, 0, high, low
     for i in range(len(part)):
         value, counts = part[i], True
@@ -78,7 +77,7 @@ def _find_in_row(
     lows: Array,
     highs: Array,
 ) -> None:
-    """Do what `find` does for columns, of one row."""
+    """Do the work of `find` for columns, in one row."""
     integer = part.dtype.type
     for i in range(len(part)):
         value, counts = part[i], True
@@ -129,10 +128,10 @@ def _extrema_of_columns(
                 )
 
 
-#: Write how many elements are NaN, which is beyond `limit`, and the extrema of the others, `high`
-#: and `low` where there is none, of lines of `n` integers, which are `step` integers apart.
+#: Write for lines of `n` integers, `step` integers apart, the number of NaN, which are beyond
+#: `limit`, and the extrema of the others, or `high` and `low` if there are no others.
 extrema_of_rows: Final = jit(_extrema_of_rows)
 
-#: Do it for `inner` lines that are neighbours, whose integers are `step` integers apart. `nans` are
+#: Do the same for `inner` neighbouring lines, whose integers are `step` integers apart. `nans` are
 #: zero at first.
 extrema_of_columns: Final = jit(_extrema_of_columns)

@@ -41,7 +41,7 @@ def _fill(source: Any, target: Any, segment: Any, options: Any, states: Any, lin
         missing += element != element
         out[at(to + i * out_step)] = value
     gap = int(gaps[line]) if missing else 0
-    # By itself, and so without a branch that would be taken at random.
+    # A loop by itself, without a branch that would be taken at random.
     for i in range(n if missing else 0):
         element = x[at(first + i * step)]
         gap = (gap + 1) * int(element != element)
@@ -50,7 +50,7 @@ def _fill(source: Any, target: Any, segment: Any, options: Any, states: Any, lin
     values[line], gaps[line] = value if gap <= limit else nothing, min(gap, limit + 1)
 
 
-# Written out: as a row of the walk over columns, which others are, it took up to twice as long.
+# Written out: as a row of the walk over columns, as other loops are, it took up to twice as long.
 def _fill_columns(
     source: Placed,
     target: Placed,
@@ -129,7 +129,7 @@ def _average(source: Any, target: Any, segment: Any, options: Any, states: Any, 
     kept, start, _, adjust, ignore = options
     means, weights, gaps = states
     mean, weight = 0.0 if head else means[line], 0.0 if head else weights[line] * start
-    # Nothing waits for a division but what comes behind a gap.
+    # Only elements behind a gap wait for a division.
     left, total, in_gap, writes = gaps[line], 0.0, True, len(out) > 0
     for i in range(n):
         element = np.float64(x[at(first + i * step)])
@@ -176,7 +176,7 @@ def _average_row(source: Any, target: Any, heads: Any, options: Any, states: Any
 
 @jit_step
 def _advance(element: float, options: Any, state: Any) -> Any:
-    """Return the state of a line with one more element."""
+    """Return the state of a line after one more element."""
     (alpha, ignore), (first, shared, rest, lead, weight) = options, state
     kept = 1 - alpha
     if element == element:
@@ -185,7 +185,7 @@ def _advance(element: float, options: Any, state: Any) -> Any:
         before = max(weight * kept, LEAST)
         share = before / (before + alpha)
         rest = share * rest + alpha / (before + alpha) * element
-        # Arithmetic is slow where numbers are smaller.
+        # Arithmetic on subnormal numbers is slow.
         shared = shared * share if shared > 1e-307 else shared
         return first, shared, rest, lead, 1.0
     if ignore:
@@ -220,22 +220,22 @@ def _lift_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -
         a[line], b[line], c[line], d[line], e[line] = _advance(element, options, state)
 
 
-#: Fill from ``values, gaps`` on, which become those behind the last elements; with a negative
-#: limit, which is the option, there are no gaps.
+#: Fill gaps, starting from ``values, gaps``, which become the state behind the last elements. The
+#: option is the limit; with a negative one, gaps are not counted.
 fill_lines: Final = loop_of(scan_lines, "fill_lines", run=_fill)
 fill_columns: Final = jit(_fill_columns, allocates=False)
 
-#: Find the last valid elements of lines, and how many missing ones are behind: from the end on.
+#: Find the last valid elements of lines, from the end on, and the number of missing ones behind.
 last_lines: Final = jit(_last_lines)
 last_columns: Final = jit(_last_columns)
 
-#: Find exponentially weighted means from ``means, weights, gaps`` on, unless there is no room for
-#: them, where `gaps` are what these leave of weights. ``kept, start, new, adjust, ignore`` are the
-#: options: what an element leaves of the weights before it, the weight of a first element, in units
-#: of which lines have theirs, and that of others.
+#: Find exponentially weighted means, starting from ``means, weights, gaps``, and write them if
+#: there is room. `gaps` are the factors by which missing elements reduce weights. The options are
+#: ``kept, start, new, adjust, ignore``: the factor by which an element reduces earlier weights, the
+#: weight of a first element, which is the unit of lines' weights, and the weight of other elements.
 mean_lines: Final = loop_of(scan_lines, "mean_lines", run=_average)
 mean_columns: Final = loop_of(scan_columns, "mean_columns", row=_average_row, enter=enter_three)
 
-#: Make states by which recursive means combine, from those of nothing on.
+#: Make the states that combine recursive means, starting from identities.
 lift_lines: Final = loop_of(scan_lines, "lift_lines", run=_lift)
 lift_columns: Final = loop_of(scan_columns, "lift_columns", row=_lift_row, enter=_enter)

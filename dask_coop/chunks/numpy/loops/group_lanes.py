@@ -1,7 +1,7 @@
-"""The loop of groups along lines that are done eight at a time, compiled by Numba.
+"""The loop that reduces groups along eight lines at a time, compiled by Numba.
 
-Elements of eight lines are turned to lie side by side, and so do the entries of a group in a table
-of these lines. What is in no group has an entry behind all others.
+Elements of eight lines are transposed to lie side by side, and so are the entries of a group in a
+table of these lines. Elements without a group have an entry behind all others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any
 
-#: Elements of each line that are turned at a time.
+#: Elements of each line that are transposed at a time.
 _ROWS = 64
 
 
@@ -127,7 +127,7 @@ def _beside(
 
 @jit_inner
 def _excess(before: Any, x: Any, after: Any) -> Any:
-    """Return how much sums are above the exact ones."""
+    """Return the excess of sums over the exact sums."""
     added = minus(after, before)
     return plus(minus(added, x), minus(minus(after, added), before))
 
@@ -139,7 +139,7 @@ def _better(skip: bool, value: Any, so_far: Any, less: Any) -> Any:
         found = where_less(so_far, value, value, so_far)
     else:
         found = where_less(value, so_far, value, so_far)
-    # Where NaN is left out, one that is there stands for nothing.
+    # Where NaN is left out, a NaN in the table means that no element has come.
     return (
         where_known(so_far, so_far, found, value)
         if skip
@@ -147,7 +147,7 @@ def _better(skip: bool, value: Any, so_far: Any, less: Any) -> Any:
     )
 
 
-#: Write statistics of the groups of each of eight lines or more, which lie one behind the other,
-#: into tables of `n` entries a line. Codes are those of a line, `n` where an element has no group;
-#: `empty` is what groups without elements have in tables of the smallest and of the largest.
+#: Write statistics of the groups of each of eight or more contiguous lines into tables of `n`
+#: entries a line. Codes are those of a line, `n` where an element has no group; `empty` has the
+#: values of groups without elements in the tables of the smallest and of the largest.
 beside: Final = jit(_beside)

@@ -1,14 +1,14 @@
-"""The loops of groups, compiled by Numba: along lines, and across lines that are neighbours.
+"""The loops of groups, compiled by Numba: along lines, and across neighbouring lines.
 
-Along lines a table has a row for each line, with an entry for each group. Across lines it has a row
-for each group: elements of neighbours go to entries that are neighbours, those of four rows at a
-time where as many follow one another in a group. Each block of elements goes into one table after
-the other while it is in a cache.
+Along lines, a table has a row for each line, with an entry for each group. Across lines, it has a
+row for each group: neighbouring elements go to neighbouring entries, four rows at a time where four
+consecutive ones belong to a group. Each block of elements goes into one table after the other while
+it is in a cache.
 
-Counts are float64, to which processors add sooner than they add to integers in memory.
+Counts are float64, because processors add to floats in memory sooner than to integers.
 
-What there is no table for is None, and a loop is compiled for the tables that there are, and anew
-for `skip`, which leaves NaN out where it is not None.
+A missing table is None. A loop is compiled for each set of tables, and again for `skip`, which
+leaves NaN out where it is not None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any
 
-#: Columns whose entries of a few groups stay in a cache, and elements of lines that do.
+#: Columns whose entries of a few groups stay in a cache, and elements of lines that stay there.
 _COLUMNS, _BLOCK = 2048, 1024
 
 
@@ -46,7 +46,7 @@ def _count_line(skip: Any, x: Array, codes: Array, count: Array) -> None:
 def _better(skip: Any, value: Any, so_far: Any, less: Any) -> Any:
     """Return the extremum of two elements: the greater one where `less` is None."""
     better = value > so_far if less is None else value < so_far
-    # Where NaN is left out, one that is there stands for nothing.
+    # Where NaN is left out, a NaN in the table means that no element has come.
     return value if better or (value != value if skip is None else so_far != so_far) else so_far
 
 
@@ -233,10 +233,10 @@ def _across(
                 i += 4 if many else 1
 
 
-#: Put the elements of `lines` of some `length`, the first of which are `step` elements apart, into
-#: tables by their codes, which begin `code_step` apart; tables begin `table_step` entries apart.
+#: Put the elements of `lines` of some `length`, `step` elements apart, into tables by their codes,
+#: which begin `code_step` apart; tables begin `table_step` entries apart.
 along: Final = jit(_along)
 
-#: Put the elements of `inner` lines that are neighbours, for each of `outer` blocks of them, into
-#: tables of `n` rows of `inner` entries. `seen` is room for a number for each group.
+#: Put the elements of `inner` neighbouring lines, for each of `outer` blocks, into tables of `n`
+#: rows of `inner` entries. `seen` has room for a number for each group.
 across: Final = jit(_across)

@@ -1,9 +1,9 @@
 """The loop over the samples of a NumPy chunk, compiled by Numba, which is optional.
 
-Blocks of samples get slots for their bins, those along all coordinates and the line of each become
-an index in the flat table, and these are counted, weighed or handed out. It is one call a chunk,
-which holds no GIL. It is compiled anew for what arguments are None, so that each call waits only
-for what it needs.
+Blocks of samples get slots for their bins. The slots along all coordinates and the line of each
+sample make up an index in the flat table. These are counted, weighted or returned. The loop runs
+once a chunk and releases the GIL. It is compiled for each set of arguments that are None, so that a
+call waits only for the code that it needs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = Any
 
 @jit_inner
 def _load(row: Array, at: int, floating: Any, whole: Any, integers: Array, out: Array) -> None:
-    """Write elements of a row in float64, and also to `integers` if they are some."""
+    """Write elements of a row in float64, and integers also to `integers`."""
     if floating is not None and (whole is None or row[0] < FIRST_INTEGER):
         load_floats(row, at, out)
     if whole is not None and (floating is None or row[0] >= FIRST_INTEGER):
@@ -63,9 +63,9 @@ def _guess_in_table(x: Array, finder: Any, slots: Array) -> Any:
 
 @jit_inner
 def _refine(slots: Array, shift: int, count: int, fresh: Any, index: Array) -> None:
-    """Make `index`, which is 0 for nowhere, that of a table with `count` times the entries.
+    """Extend `index`, which is 0 for nowhere, to a table of `count` times the entries.
 
-    A `fresh` one says nothing so far, as if it were 1 everywhere.
+    With `fresh`, the index has no content yet, as if it were 1 everywhere.
     """
     first, n, one = np.int32(shift), np.int32(count), np.int32(1)
     for i in range(len(index)):
@@ -80,14 +80,14 @@ def _refine(slots: Array, shift: int, count: int, fresh: Any, index: Array) -> N
 def _add(index: Array, copies: int, table: Array) -> None:
     """Add ones to entries of the table.
 
-    It has as many copies of itself as are counted into in turn: an addition waits for the one
-    before it to the same place in memory.
+    The table has several copies of itself, which are used in turn, because an addition waits for
+    the one before it to the same address.
     """
     n, m = np.uint64(len(table) // copies), len(index)
     second, third = n * np.uint64(copies > 1), n * np.uint64(copies > 2) * np.uint64(2)
     fourth, one = n * np.uint64(copies - 1), np.uint64(1)
     four, done = np.uint64(4), np.uint64(m & ~3)
-    # Unsigned: Numba takes negative indices from the end.
+    # Unsigned: Numba counts negative indices from the end.
     for i in range(np.uint64(0), done, four):
         table[np.uint32(index[i])] += 1
         table[second + np.uint32(index[i + one])] += 1
@@ -99,7 +99,7 @@ def _add(index: Array, copies: int, table: Array) -> None:
 
 @jit_inner
 def _add_weights(index: Array, weights: Array, copies: int, table: Array) -> None:
-    """Add weights to entries of the table, as `_add` does ones."""
+    """Add weights to entries of the table, as `_add` adds ones."""
     n, m = np.uint64(len(table) // copies), len(index)
     second, third = n * np.uint64(copies > 1), n * np.uint64(copies > 2) * np.uint64(2)
     fourth, one = n * np.uint64(copies - 1), np.uint64(1)
@@ -115,7 +115,7 @@ def _add_weights(index: Array, weights: Array, copies: int, table: Array) -> Non
 
 @jit_inner
 def _number(slots: Array, n: int, numbers: Array, out: Array) -> None:
-    """Write the numbers that stand for slots."""
+    """Write the bin numbers of slots."""
     below, above, missing, first, step = numbers
     for i in range(len(slots)):
         number = first + step * (slots[i] - 1)
@@ -126,10 +126,10 @@ def _number(slots: Array, n: int, numbers: Array, out: Array) -> None:
 
 @jit
 def tally(x: Array, table: Array) -> int:
-    """Add ones to the entries of a table that integers say, and return how many say none."""
+    """Add ones to the entries that integers index; return the number of integers out of range."""
     n, others = np.uint64(len(table)), 0
     for i in range(len(x)):
-        # Negative ones are more than any table has.
+        # Negative ones, read as unsigned, exceed any table.
         v = np.uint64(x[i])
         if v < n:
             table[v] += 1
@@ -164,37 +164,37 @@ def count(
     first: Array,
     along: Array,
 ) -> None:
-    """Count samples `start` to `end` into a table, or write their numbers to it.
+    """Count samples `start` to `end` into a table, or write their bin numbers to it.
 
     Parameters
     ----------
     x : tuple of array, or None
         The samples' coordinates, one-dimensional and contiguous, of one dtype.
     weights : array or None
-        As many weights, in the same way.
+        As many weights, in the same layout.
     rows : array or None
-        What loops/strided.py knows of each coordinate where there is no `x`, then of the weights.
+        The records of loops/strided.py: of each coordinate if there is no `x`, then of the weights.
     summed, exact : bool or None
-        Whether `rows` has weights, and whether they are added up as integers.
+        Whether `rows` has weights, and whether these are summed as integers.
     finders : array of FINDER
         One for each coordinate.
     on_line, in_table, by_value : bool or None
         Whether there are finders of these kinds.
     floating, whole : bool or None
-        Whether `rows` has floats, and integers; or samples are compared as integers.
+        Whether `rows` has floats; whether it has integers, or samples are compared as integers.
     lines : array or None
-        The row of an array whose addresses are those of lines in the table, counted from 1.
+        The record of an array whose addresses are lines of the table, counted from 1.
     entries : array or None
-        The slot of the first entry along each coordinate, and how many there are, where there are
-        several coordinates or `lines`. The table then begins with an entry for what is in none.
+        The slot of the first entry and the number of entries along each coordinate, if there are
+        several coordinates or `lines`. The table then begins with an entry for samples in no bin.
     copies : int
-        How many the table has of itself: 1, 2 or 4.
+        The number of copies in the table: 1, 2 or 4.
     table : array
     numbers : array or None
-        What `table` gets instead for what is below, above, NaN, and in bins: the first number and
-        the step.
+        The bin numbers to write to `table` instead: for samples below, above, NaN, and in bins the
+        first number and the step.
     floats, integers, places, first, along : array
-        Room for the samples that are worked on at a time: float64, int64, and three times int32.
+        Room for the samples of a block: float64, int64, and three times int32.
     """
     block = len(first)
     for at in range(start, end, block):

@@ -1,9 +1,9 @@
-"""Eight float64 side by side, which compiled loops have in one register where processors have one.
+"""Vectors of eight float64 for compiled loops, held in one register where processors have one.
 
-Numba makes no vectors of what it is told element by element, but where a loop runs along memory.
-These are values of its own type, which LLVM does on any processor in as many steps as it takes.
-Arrays that they come from have floats of any width, one behind the other, and those that they go to
-such or integers.
+Numba does not vectorize code on single elements, except in loops along memory. These vectors are
+values of a type of their own, which LLVM compiles for any processor, in as many steps as it needs.
+They are loaded from arrays of floats of any width, with contiguous elements, and stored to arrays
+of floats or integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _numba_intrinsic
 from numba.extending import models, register_model
 
-#: How many there are.
+#: The number of lanes.
 LANES = 8
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -69,7 +69,7 @@ def _write(context: Any, builder: Any, value: Any, kind: Any, array: Any, index:
 
 @_intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
-    """Return the eight elements of an array from an index on."""
+    """Return the eight elements of an array that start at an index."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return _read(context, builder, signature.args[0], *given)
@@ -79,7 +79,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
 @_intrinsic
 def store(typing: Any, value: Any, array: Any, index: Any) -> Any:
-    """Put lanes into an array from an index on."""
+    """Store lanes in an array, starting at an index."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         _write(context, builder, given[0], signature.args[1], *given[1:])
@@ -90,7 +90,7 @@ def store(typing: Any, value: Any, array: Any, index: Any) -> Any:
 
 @_intrinsic
 def splat(typing: Any, value: Any) -> Any:
-    """Return a float in each lane."""
+    """Return a vector with a float in each lane."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
@@ -119,7 +119,7 @@ over: Any = _binary("fdiv")
 
 @_intrinsic
 def root(typing: Any, value: Any) -> Any:
-    """Return square roots, and what is negative as it is."""
+    """Return square roots; negative values are returned as they are."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = ir.FunctionType(_VECTOR, [_VECTOR])
@@ -141,10 +141,10 @@ def _chosen(relation: str) -> Any:
     return _intrinsic(choose)
 
 
-#: The third of four values where the first is less than the second; elsewhere the last.
+#: In each lane, the third of four values where the first is less than the second, else the last.
 where_less: Any = _chosen("<")
 
-#: The same where neither of the first two is NaN.
+#: The same, but only where neither of the first two is NaN.
 where_known: Any = _chosen("ord")
 
 
@@ -154,7 +154,7 @@ def _pick(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
 
 
 def _turned(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the columns of eight rows: neighbours, pairs and fours change places."""
+    """Return the transpose of eight rows: swap neighbours, then pairs, then fours."""
     for size in (1, 2, 4):
         low = [i if not i & size else LANES + i - size for i in range(LANES)]
         high = [i + size if not i & size else LANES + i for i in range(LANES)]
@@ -168,7 +168,7 @@ def _turned(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _each(context: Any, builder: Any, kind: Any, places: Any, first: Any, row: Any) -> Any:
-    """Yield where eight lines are, from a row of theirs on, of an array of their beginnings."""
+    """Yield the indices of a row in each of eight lines, which begin at `places`."""
     for k in range(LANES):
         index = builder.add(first, ir.Constant(first.type, k))
         where = _address(context, builder, kind, places, index)
@@ -177,9 +177,9 @@ def _each(context: Any, builder: Any, kind: Any, places: Any, first: Any, row: A
 
 @_intrinsic
 def turn_in(typing: Any, array: Any, places: Any, first: Any, row: Any, to: Any, index: Any) -> Any:
-    """Put eight elements of each of eight lines into `to`, those of a row side by side.
+    """Load eight elements of each of eight lines into `to`, those of a row side by side.
 
-    The lines begin where `places` says from `first` on, and their elements so many rows behind.
+    The lines begin at the indices in `places` from `first` on; the elements are `row` further.
     """
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -220,14 +220,14 @@ def turn_out(
 
 @_intrinsic
 def expect(typing: Any, array: Any, index: Any) -> Any:
-    """Have the element at an index fetched from memory, which need not be in the array."""
+    """Prefetch the element at an index, which may lie outside the array."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         where = builder.bitcast(_address(context, builder, signature.args[0], *given), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # Whether to write it, for how long it is wanted, and that it is no code.
+        # The arguments: prefetch for writing or not, temporal locality, and data instead of code.
         writes = 1 if signature.args[0].mutable else 0
         builder.call(function, [where, word(writes), word(3), word(1)])
         return context.get_dummy_value()

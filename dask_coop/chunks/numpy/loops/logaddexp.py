@@ -1,10 +1,10 @@
 """The loops of scan.py and reduce.py for logarithms of sums of exponentials, compiled by Numba.
 
-What is known of some elements is their maximum, the *peak*, and the sum of the exponentials of
-their differences from it, which is at least 1: an element adds to it, or is the next peak, and the
-sum shrinks by as much as it is above the one before. So an element costs one exponential, of
-nothing positive, and a result one logarithm, of 1 or more; both are polynomials, for LLVM to
-compute several at a time. Infinities are peaks as other elements are; a NaN makes the sum one.
+The state of some elements is their maximum, the *peak*, and the sum of the exponentials of their
+differences from it, which is at least 1. An element adds to the sum, or becomes the next peak and
+scales the sum down by its distance to the old one. So an element costs one exponential, of a number
+that is not positive, and a result one logarithm, of 1 or more. Both are polynomials, which LLVM
+vectorizes. Infinities are peaks as other elements are; a NaN makes the sum NaN.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 #: Elements of a line whose exponentials and logarithms are computed at a time.
 _BLOCK = 512
 
-#: By Taylor: of 2**-x for x of at most a half, and of log(m) / t with t = (m - 1) / (m + 1), in
-#: powers of t * t, for m from sqrt(1 / 2) to sqrt(2). What is left out is beneath a rounding.
+#: Taylor coefficients of 2**-x for x up to a half, and of log(m) / t with t = (m - 1) / (m + 1), in
+#: powers of t * t, for m from sqrt(1 / 2) to sqrt(2). Omitted terms are below a rounding error.
 _POWER = tuple((-math.log(2)) ** k / math.factorial(k) for k in range(14))
 _LOGARITHM = tuple(2 / (2 * k + 1) for k in range(11))
 
@@ -34,7 +34,7 @@ _LOG_2, _LOG2_E, _ROOT = math.log(2), 1 / math.log(2), int(np.sqrt(np.float64(0.
 
 @jit_inner_reassociated
 def _decay(x: float) -> float:
-    """Return ``exp(-x)`` of what is not negative; where that is below all normal floats, one."""
+    """Return ``exp(-x)`` for x >= 0, clipped to the smallest normal float."""
     x *= _LOG2_E
     x = 1022.0 if x > 1022.0 else x
     whole = np.floor(x + 0.5)
@@ -52,11 +52,11 @@ def _decay(x: float) -> float:
 
 @jit_inner_reassociated
 def _positive_log(x: float) -> float:
-    """Return the logarithm of what is at least 1, or NaN."""
+    """Return the logarithm of a number of at least 1, or NaN."""
     bits = np.float64(x).view(np.int64)
     power = np.int64((bits - _ROOT) >> np.int64(52))
     m = np.int64(bits - (power << np.int64(52))).view(np.float64)
-    # A division by `/` is looked at for a zero.
+    # Numba checks a division by `/` for zero.
     t = np.divide(m - 1, m + 1)
     u = t * t
     p = _LOGARITHM[9] + u * _LOGARITHM[10]
@@ -70,7 +70,7 @@ def _positive_log(x: float) -> float:
 
 @jit_inner
 def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, float]:
-    """Return the sum with one more element, and by how much it is above the exact one."""
+    """Return the sum with one more element, and its excess over the exact sum."""
     if gap > 0:
         return total * decay + 1, excess * decay
     after = total + decay
@@ -81,14 +81,14 @@ def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, 
 def _scan_block(
     x: Array, sums: Array, peaks: Array, peak: float, total: float, excess: float
 ) -> tuple[float, float, float]:
-    """Put results behind the first of `x`, in the place of elements, and the one before them."""
+    """Replace the elements ``x[1:]`` by their results, and ``x[0]`` by the result before them."""
     n, above = len(x) - 1, 0
     peaks[0], sums[0] = peak, total - excess
     for i in range(1, n + 1):
         above += not x[i] <= peak
-    # Where there is no other peak, sums are made as they are, and put on top of the total.
+    # Without a new peak, plain sums are made and added to the total.
     for i in range(1, n + 1 if above else 0):
-        # Of infinities that are equal, too.
+        # Holds also for equal infinities.
         gap = 0.0 if x[i] == peak else x[i] - peak
         peak = x[i] if gap > 0 else peak
         x[i], peaks[i] = gap, peak
@@ -143,7 +143,7 @@ def _scan_lines(
 
 @jit_step
 def _enter(states: Any, first: int, width: int, options: Any) -> Any:
-    """Return the peaks of some neighbouring lines, their sums, and what these are too large by."""
+    """Return the peaks of some neighbouring lines, their sums, and the excesses of these."""
     total, excess = options[1][:width], options[2][:width]
     total[:], excess[:] = 1, 0
     return states[0][first:][:width], total, excess
@@ -226,14 +226,14 @@ def _sum_row(source: Any, target: Any, heads: Any, options: Any, states: Any) ->
 
 _STATES = {"enter": _enter, "leave": _leave}
 
-#: The shape of the room that a line, or a row, takes.
+#: The shape of the working memory of a line, or of a row.
 SPACE = 3, COLUMNS + 8
 
-#: Scan from `logs` on, which become those of all. ``exclusive`` and
-#: rows of `SPACE` are the options.
+#: Scan, starting from `logs`, which become those of all elements. ``exclusive`` and rows of `SPACE`
+#: are the options.
 scan_lines: Final = jit(_scan_lines, allocates=False)
 scan_columns: Final = loop_of(walkers.scan_columns, "log_columns", row=_scan_row, **_STATES)
 
-#: Reduce lines, and what `logs` are, to those of all.
+#: Reduce lines, and include `logs`; write the results to `logs`.
 sum_lines: Final = jit(_sum_lines, allocates=False)
 sum_columns: Final = loop_of(walkers.scan_columns, "log_sum_columns", row=_sum_row, **_STATES)

@@ -1,13 +1,13 @@
 """The loops of variances and of higher central moments, compiled by Numba.
 
-Sums of deviations and of their squares are about a centre, which is moved to the mean so far after
-every block: what that takes off the squares is never much of what they are, so nothing cancels::
+Sums of deviations and of their squares are about a centre, which moves to the current mean after
+every block. The correction of the squares is then always small, so nothing cancels::
 
-    centre, count, total, squares     about the mean of what comes before this block
-    centre + total / count            is the mean of all; as far as it is rounded, `total` is left
+    centre, count, total, squares     about the mean of the elements before this block
+    centre + total / count            is the mean of all; `total` keeps its rounding error
 
-Only where a block has more elements than there are before it, its own mean is found first.
-A loop for `keep` or `skip` is compiled where that is not None.
+If a block has more elements than all blocks before it, its own mean is found first. A loop is
+compiled for each of `keep` and `skip` that is not None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = Any
 
-#: Elements of a line that are read before the centre moves, at most and at first.
+#: The most elements of a line that are read before the centre moves, and the number at first.
 _BLOCK, _LEAST = 4096, 256
 
 #: Rows that are read before the centres of columns move, and columns whose sums stay in a cache.
@@ -31,7 +31,7 @@ _ROWS, COLUMNS = 128, 1024
 
 @jit_inner_reassociated
 def _gather(part: Array, keep: Array, skip: Any, centre: float) -> tuple[int, float, float]:
-    """Return count, sum and sum of squares of the deviations of what counts."""
+    """Return count, sum and sum of squares of the deviations of elements that count."""
     count, total, squares = 0, 0.0, 0.0
     for i in range(len(part)):
         deviation: Any = np.float64(part[i]) - centre
@@ -143,10 +143,10 @@ def _describe_rows(
 def _gather_all(
     x: Array, at: int, step: int, rows: int, near: Array, found: Array, added: Array, squared: Array
 ) -> None:
-    """Add what `_gather` returns of columns, of `rows` rows, of which all elements count."""
+    """Add the sums of `_gather` for columns, over `rows` rows in which all elements count."""
     width = len(near)
     for row in range(0, rows, 4):
-        # Sums are read and written once for four rows; the last ones count once.
+        # Sums are read and written once for four rows; the last rows have factors 1 or 0.
         first, last = at + row * step, rows - 1 - row
         one, two, three = np.float64(last > 0), np.float64(last > 1), np.float64(last > 2)
         a, b = x[first:][:width], x[first + min(last, 1) * step :][:width]
@@ -170,7 +170,7 @@ def _gather_some(
     added: Array,
     squared: Array,
 ) -> None:
-    """Add what `_gather` returns of columns, of one row."""
+    """Add the sums of `_gather` for columns, over one row."""
     for i in range(len(part)):
         deviation: Any = np.float64(part[i]) - near[i]
         counts = True
@@ -230,7 +230,7 @@ def _lift_columns(
 
 @jit_inner_reassociated
 def _gather_powers(part: Array, keep: Array, near: float, powers: Array, space: Array) -> None:
-    """Add count and sums of powers of the deviations of what counts."""
+    """Add the count and sums of powers of the deviations of elements that count."""
     deviations, products = space[0, : len(part)], space[1, : len(part)]
     for i in range(len(part)):
         deviation, counts = np.float64(part[i]) - near, True
@@ -247,7 +247,7 @@ def _gather_powers(part: Array, keep: Array, near: float, powers: Array, space: 
 
 @jit_inner
 def _move(powers: Array, by: float) -> None:
-    """Have sums of powers be about a centre that is higher by `by`."""
+    """Move the centre of sums of powers up by `by`."""
     for least in range(1, len(powers)):
         for power in range(len(powers) - 1, least - 1, -1):
             powers[power] -= by * powers[power - 1]
@@ -279,18 +279,18 @@ def _powers_of_rows(
         means[line] = centre + rest
 
 
-#: Write counts, sums and sums of squares of deviations, and the centres that they are from, of
-#: lines of `n` elements, the first of which are `step` elements apart.
+#: Write counts, sums and sums of squares of deviations, and their centres, for lines of `n`
+#: elements that start `step` elements apart.
 lift_rows: Final = jit(_lift_rows)
 
-#: Do it while each block is in a cache for what `extrema_of_rows` of its `bits` and `add_rows`
-#: write, too. `sums` are zero at first.
+#: Do the same, and while a block is in a cache also the work of `extrema_of_rows`, on its `bits`,
+#: and of `add_rows`. `sums` are zero at first.
 describe_rows: Final = jit(_describe_rows)
 
-#: Do the first for `inner` lines that are neighbours, whose elements are `step` elements apart.
-#: `state` is zero at first.
+#: Do the first for `inner` neighbouring lines, whose elements are `step` elements apart. `state` is
+#: zero at first.
 lift_columns: Final = jit(_lift_columns)
 
-#: Write counts, which are zero at first, sums of powers of deviations from means, and these, of
-#: lines of `n` elements. A block of a line has room in `space` twice.
+#: Write counts, which are zero at first, sums of powers of deviations from means, and these means,
+#: for lines of `n` elements. `space` has room for a block of a line twice.
 powers_of_rows: Final = jit(_powers_of_rows)

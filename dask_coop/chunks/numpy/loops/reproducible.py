@@ -14,8 +14,8 @@ Array = np.ndarray[Any, Any]
 #: Elements of a row that are read twice, and the rows and columns of such a tile.
 _LENGTH, _TALL, _WIDE = 2048, 16, 128
 
-#: How far apart the sums of a tile's digits are: no part of a page, which would make the processor
-#: mix up what it stores and what it loads.
+#: The distance between the sums of a tile's digits. A fraction of a page would make the processor
+#: confuse stores with loads.
 _APART = _WIDE + 8
 
 # `SHIFTS` of reproducible.py, and their bits.
@@ -99,11 +99,11 @@ def _rows(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
 def _columns(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
     mask = (1 << (8 * bits.itemsize - 1)) - 1
     largest, scale = np.empty(_WIDE, bits.dtype), np.empty(_WIDE)
-    # One array, so that no loop has to find out whether several overlap.
+    # One array, so that loops need not check whether several overlap.
     sums = np.zeros(DIGITS * _APART, np.int64)
     for first in range(0, x.shape[1], _WIDE):
         width = min(_WIDE, x.shape[1] - first)
-        # An even number of rows, which are taken two by two.
+        # An even number of rows, which are processed two by two.
         tall = _TALL * _WIDE // width // 2 * 2
         summed = 0
         known = np.full(_WIDE, -1, bits.dtype)
@@ -153,10 +153,10 @@ _rows, _columns = jit(_rows), jit(_columns)
 
 
 def add_rows(x: Array, exponent: Array, digits: Array) -> bool:
-    """Do what `_add_rows` of reproducible.py does, to float32 or float64 in C order."""
+    """Do the work of `_add_rows` of reproducible.py for float32 or float64 in C order."""
     return bool(_rows(x, x.view(f"i{x.itemsize}"), exponent, digits))
 
 
 def add_columns(x: Array, exponent: Array, digits: Array) -> bool:
-    """Do what `_add_columns` of reproducible.py does, to float32 or float64 in C order."""
+    """Do the work of `_add_columns` of reproducible.py for float32 or float64 in C order."""
     return bool(_columns(x, x.view(f"i{x.itemsize}"), exponent, digits))

@@ -1,6 +1,6 @@
-"""The loops of scan.py for sums, products and extrema, and for sums that keep what they round off.
+"""The loops of scan.py for sums, products and extrema, and for sums with their rounding errors.
 
-The latter are without fastmath, which would find that the error of an addition is zero.
+The latter have no fastmath, which would simplify the error of an addition to zero.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def _add(source: Any, target: Any, segment: Any, options: Any, states: Any, line
     (x, first, step), (out, start, out_step), (n, head) = source, target, segment
     exclusive, multiply, skip, nothing, identity = options
     total, to, neutral = nothing if head else states[0][line], start, x.dtype.type(multiply)
-    # Eight are added to one another, and then to the total, all at the same time. A product of
-    # eight may overflow where that with the total does not.
+    # Eight elements are added to one another and then to the total, all at the same time. A product
+    # of eight may overflow where that with the total does not.
     eights = 0 if exclusive or multiply or skip else n // 8 * 8
     for i in range(first, first + eights * step, 8 * step):
-        # What changes nothing makes a float64 of a float32.
+        # Adding the identity converts float32 to float64.
         a = nothing + x[at(i)]
         b = a + x[at(i + step)]
         c = b + x[at(i + 2 * step)]
@@ -86,7 +86,7 @@ def _extreme(source: Any, target: Any, segment: Any, options: Any, states: Any, 
             out[at(to + i * out_step)] = before if exclusive else best
             i += 1
     stop = i if best != best else n
-    # Without a branch, of which there are two so that each is one instruction.
+    # Select without a branch; two loops make each selection a single instruction.
     if least:
         for k in range(i, stop):
             before, value = best, x[at(first + k * step)]
@@ -104,7 +104,7 @@ def _extreme(source: Any, target: Any, segment: Any, options: Any, states: Any, 
             best = value if value > best else best
             out[at(to + k * out_step)] = before if exclusive else best
     for k in range(stop, n):
-        # Nothing comes after a NaN that counts.
+        # Behind a NaN that counts, all results are NaN.
         before = best
         best = best if best != best else x[at(first + k * step)]
         out[at(to + k * out_step)] = before if exclusive else best
@@ -132,7 +132,7 @@ def _settle(total: Any, excess: Any) -> Any:
 
 @jit_step
 def _element(x: Array, i: int, skip: bool, nothing: Any) -> Any:
-    # What changes nothing makes a float64 of a float32; less itself, it is a positive zero.
+    # Converts float32 to float64 without a change; NaN becomes a positive zero.
     value = nothing + x[at(i)]
     return nothing - nothing if skip and value != value else value
 
@@ -143,8 +143,8 @@ def _eights(
 ) -> tuple[Any, ...]:
     """Scan eight elements at a time while sums are finite.
 
-    The eight are added to one another, and then to the total, all at the same time. Return how
-    many were scanned, and the state there.
+    The eight are added to one another and then to the total, all at the same time. Return the
+    number of scanned elements, and the state there.
     """
     (x, first, step), (out, to, out_step), (_, skip, nothing) = source, target, options
     for done in range(0, n // 8 * 8, 8):
@@ -162,7 +162,7 @@ def _eights(
         a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
         d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
         g, h = (g - excess) + total, after - error
-        # Where one is not finite, neither is the sum.
+        # If an element is not finite, neither is the sum.
         checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
         if checked - checked != 0:
             return done, total, excess
@@ -182,7 +182,7 @@ def _keep(source: Any, target: Any, segment: Any, options: Any, states: Any, lin
     total, excess = nothing if head else states[0][line], zero if head else states[1][line]
     while done < n:
         if exclusive:
-            # Sums of all but the last, one place further on.
+            # Sums of all but the last element, shifted by one.
             out[at(to + done * out_step)] = _settle(total, excess)
         shift = done + exclusive
         elements, results = (x, first + done * step, step), (out, to + shift * out_step, out_step)
@@ -217,17 +217,17 @@ def _keep_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -
         restart(heads, out[to:][: len(total)], zero)
 
 
-#: Restart from `nothing` at flags, where an exclusive result is `identity`; multiply, or leave out
-#: NaN: ``exclusive, multiply, skip, nothing, identity`` are the options.
+#: Restart from `nothing` at flags, where an exclusive result is `identity`. The options are
+#: ``exclusive, multiply, skip, nothing, identity``: multiply instead of add; skip NaN.
 add_lines: Final = loop_of(scan_lines, "add_lines", run=_add)
 add_columns: Final = loop_of(scan_columns, "add_columns", row=_add_row)
 
-#: Scan for the largest element, or the `least`; with `ignore`, for that among others than NaN.
-#: ``exclusive, least, ignore, identity`` are the options.
+#: Scan for the largest element, or with `least` the smallest; `ignore` leaves NaN out. The options
+#: are ``exclusive, least, ignore, identity``.
 extreme_lines: Final = loop_of(scan_lines, "extreme_lines", run=_extreme)
 extreme_columns: Final = loop_of(scan_columns, "extreme_columns", row=_extreme_row)
 
-#: Scan for sums and what these are above the exact ones. With `skip`, NaN are zero.
-#: ``exclusive, skip, nothing`` are the options.
+#: Scan for sums and their excesses over the exact sums. With `skip`, NaN are zero. The options are
+#: ``exclusive, skip, nothing``.
 keep_lines: Final = loop_of(scan_lines, "keep_lines", run=_keep)
 keep_columns: Final = loop_of(scan_columns, "keep_columns", row=_keep_row, enter=enter_two)

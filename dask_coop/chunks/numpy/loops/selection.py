@@ -1,4 +1,4 @@
-"""The loops of radix selection, which goes by digits of samples' keys, and of masks."""
+"""The loops of radix selection by digits of samples' keys, and of selection by masks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NO_SLOT = NO_SLOT
 #: Samples whose keys are made at a time.
 BLOCK = _BLOCK = 1 << 11
 
-#: What the bits of a sample are turned into a key by.
+#: Codes of the ways to turn the bits of a sample into a key.
 UNSIGNED, SIGNED, FLOAT, DATE = range(4)
 
 
 @jit_inner
 def _to_keys(bits: Any, kind: int, keys: Any) -> None:
-    """Put the keys of samples into `keys`, as uint64."""
+    """Write the keys of samples to `keys`, as uint64."""
     one = np.uint64(1)
     size = np.uint64(8 * bits.itemsize)
     sign = one << (size - one)
@@ -47,13 +47,13 @@ def _to_keys(bits: Any, kind: int, keys: Any) -> None:
 
 @jit_inner
 def _find(key: Any, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any) -> Any:
-    """Return the position of the prefix that a key begins with; -1 if it is none of them."""
+    """Return the index of the prefix with which a key begins, or -1."""
     slot: Any = np.int64(slots[np.int64(key >> skip)])
     if slot == _NO_SLOT:
         return -1
     prefix = key >> shift >> width
     if prefixes[slot] != prefix:
-        # Several prefixes begin so: they are longer than what `slots` knows.
+        # Several prefixes begin so: they are longer than those that `slots` tells apart.
         end = len(prefixes) - 1
         while slot < end:
             middle = (slot + end) // 2
@@ -70,8 +70,8 @@ def count(
 ) -> None:
     """Add the samples that begin with one of the prefixes to the table of their digits.
 
-    Without prefixes all samples count; `skip` are the bits of a key behind those that `slots`, as
-    `Digits.slots`, is for.
+    Without prefixes all samples count. `skip` is the number of low bits of a key that `slots`, from
+    `Digits.slots`, does not cover.
     """
     keys = np.empty(_BLOCK, np.uint64)
     last = (np.uint64(1) << width) - np.uint64(1)
@@ -97,12 +97,12 @@ def count(
 def collect(
     bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any, found: Any
 ) -> Any:
-    """Put the samples that begin with one of the prefixes into `found`; return how many.
+    """Write the samples that begin with one of the prefixes to `found`; return their number.
 
-    That is -1 where the room ends that is for them, which has a block more than it may hold.
+    Return -1 if they exceed the room, which has one block more than the permitted number.
     """
     keys = np.empty(_BLOCK, np.uint64)
-    # Of prefixes as long as that `slots` tells all.
+    # `slots` decides alone for prefixes as long as those it covers.
     behind, at = shift + width, 0
     for start in range(0, len(bits), _BLOCK):
         n = min(_BLOCK, len(bits) - start)
@@ -127,14 +127,14 @@ def collect(
     return at
 
 
-#: Elements between two looks at whether all are found.
+#: Elements between two checks whether all are found.
 _STEP = 8
 
 
 def _compress(x: Array, mask: Array, out: Array) -> None:
     n, total, i, k = len(x), len(out), 0, 0
-    # Every element is written, and the next one over it unless it is kept: a branch that cannot be
-    # foreseen takes longer.
+    # Every element is written, and the next one overwrites it unless it is selected: a branch that
+    # the processor cannot predict takes longer.
     while k < total - _STEP and i <= n - _STEP:
         for j in range(i, i + _STEP):
             out[k] = x[j]
@@ -146,5 +146,5 @@ def _compress(x: Array, mask: Array, out: Array) -> None:
         i += 1
 
 
-#: Write the elements that a mask, of bytes, is not 0 for: as many as there is room for.
+#: Write the elements for which a mask, of bytes, is not 0: as many as there is room for.
 compress: Final = jit(_compress)

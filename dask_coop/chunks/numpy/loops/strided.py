@@ -1,9 +1,8 @@
-"""Elements of arrays of any layout and dtype, put into blocks by compiled loops.
+"""Loops that copy elements of arrays of any layout and dtype into blocks.
 
-An array is a row of int64, so that loops which take such rows are compiled once, whatever the
-arrays: a code for its dtype, the address of its first element, its number of axes, their lengths,
-their distances in bytes, and room for a position. Elements count in the order of these axes, of
-which the last moves fastest.
+A record of int64 describes an array, so that loops are compiled once for all arrays: a code for its
+dtype, the address of its first element, its number of axes, their lengths, their strides in bytes,
+and room for a position. Elements are in the order of these axes, of which the last moves fastest.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from dask_coop.compiled.jit import jit_inner
 
 Array = Any
 
-#: The codes of dtypes, of which those of floats are the first.
+#: The codes of dtypes, floats first.
 CODES = {"f8": 0, "f4": 1, "i8": 2, "i4": 3, "i2": 4, "u8": 5, "u4": 6, "u2": 7, "u1": 8}
 FIRST_INTEGER = CODES["i8"]
 _F8, _F4, _I8, _I4, _I2, _U8, _U4, _U2, _U1 = CODES.values()
 
-#: What makes the order of uint64 that of int64, in their bits.
+#: The bit pattern that maps the order of uint64 to that of int64.
 TOP = 1 << 63
 
 
 def _loader(result: Any) -> Any:
-    """Return a function that reads a number from an address and a distance in bytes from there.
+    """Return a function that reads a number at an address and an offset in bytes.
 
-    Loops around it compile sooner than those over arrays made of addresses, and as well.
+    Loops with it compile sooner than those over arrays made from addresses, and run as fast.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -58,7 +57,7 @@ _load_u2, _load_u1 = map(_loader, (types.uint16, types.uint8))
 def seek(array: Array, start: int) -> tuple[int, int]:
     """Set the position of an array to element `start`.
 
-    Return how many elements there are before the last axis ends, and the address of the first.
+    Return the number of elements before the last axis ends, and the address of the first.
     """
     ndim, address = array[2], array[1]
     for axis in range(ndim + 2, 2, -1):
@@ -70,7 +69,7 @@ def seek(array: Array, start: int) -> tuple[int, int]:
 
 @jit_inner
 def advance(array: Array) -> tuple[int, int]:
-    """Move the position of an array to where its last axis begins again, and return as `seek`."""
+    """Move the position of an array to the next start of its last axis; return as `seek` does."""
     ndim, address = array[2], array[1]
     array[2 + 3 * ndim] = 0
     moves = 1
@@ -85,7 +84,7 @@ def advance(array: Array) -> tuple[int, int]:
 
 @jit_inner
 def load_floats(array: Array, start: int, out: Array) -> None:
-    """Write elements from `start` on, which are floats, in float64."""
+    """Write float elements, from `start` on, in float64."""
     n, code, step = len(out), array[0], array[2 + 2 * array[2]]
     left, address = seek(array, start)
     done = 0
@@ -111,7 +110,7 @@ def load_floats(array: Array, start: int, out: Array) -> None:
 
 @jit_inner
 def load_integers(array: Array, start: int, out: Array) -> None:
-    """Write elements from `start` on, which are integers, in int64; the bits of uint64."""
+    """Write integer elements, from `start` on, in int64; uint64 keep their bits."""
     n, code, step = len(out), array[0], array[2 + 2 * array[2]]
     left, address = seek(array, start)
     done = 0
@@ -133,7 +132,7 @@ def load_integers(array: Array, start: int, out: Array) -> None:
         done = end
         if done < n:
             left, address = advance(array)
-    # The sign of what is shorter than int64.
+    # Extend the sign of integers shorter than int64.
     top = (1 << 31) * (code == _I4) + (1 << 15) * (code == _I2)
     if top:
         for i in range(n):
@@ -153,7 +152,7 @@ def widen(whole: Array, code: int, out: Array) -> None:
 
 @jit_inner
 def offsets(array: Array, start: int, out: Array) -> None:
-    """Write how far elements from `start` on are from address 0, which is the first's."""
+    """Write the offsets of elements, from `start` on, from the first one, which has address 0."""
     n, step = len(out), array[2 + 2 * array[2]]
     left, offset = seek(array, start)
     done = 0

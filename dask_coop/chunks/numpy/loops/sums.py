@@ -10,7 +10,7 @@ from dask_coop.compiled.jit import jit, jit_inner_reassociated
 
 Array = Any
 
-#: Elements that are added up in any order before that is added to the sum.
+#: Elements that are added in any order before their total is added to the sum.
 _BLOCK = 4096
 
 #: Columns whose sums stay in a cache.
@@ -24,7 +24,7 @@ _RUNS = 1024
 def add(
     part: Array, keep: Array, skip: Any, square: Any, truth: Any, total: Any
 ) -> tuple[int, Any]:
-    """Add what counts of a block to `total`, as it is or squared, or ones for what is not zero."""
+    """Add the elements of a block that count, or their squares, or ones for nonzero, to `total`."""
     count, zero = 0, total - total
     for i in range(len(part)):
         value = zero + (part[i] if truth is None else part[i] != 0)
@@ -44,7 +44,7 @@ def add(
 
 @jit_inner_reassociated
 def _count(part: Array) -> Any:
-    """Return how many of a block are not zero, in an integer as wide as most elements."""
+    """Return the number of nonzero elements in a block, in an integer as wide as most elements."""
     count = np.int32(0)
     for i in range(len(part)):
         count = np.int32(count + np.int32(part[i] != 0))
@@ -128,7 +128,7 @@ def _add_columns(
 
 
 def _multiply_rows(x: Array, step: int, n: int, products: Array) -> None:
-    # Neighbours are multiplied with neighbours: every other element, or lane, may be huge.
+    # Multiply neighbours with neighbours: every other element, or lane, may be huge.
     for line in range(len(products)):
         total = products.dtype.type(1)
         for start in range(line * step, line * step + n, _RUNS):
@@ -155,7 +155,7 @@ def _combine_columns(x: Array, step: int, n: int, results: Array, multiply: bool
     results[:] = 1 if multiply else 0
     wide, width = results.dtype.type, len(results)
     for row in range(0, n - 3, 4):
-        # A result is read and written once for four rows.
+        # Each result is read and written once for four rows.
         a, b = x[row * step :][:width], x[(row + 1) * step :][:width]
         c, d = x[(row + 2) * step :][:width], x[(row + 3) * step :][:width]
         for i in range(width):
@@ -169,18 +169,18 @@ def _combine_columns(x: Array, step: int, n: int, results: Array, multiply: bool
             results[i] = results[i] * a[i] if multiply else results[i] + a[i]
 
 
-#: Write the sums of lines of `n` elements, the first of which are `step` elements apart, and how
-#: many elements count of each: those that `keep` holds for and, unless `skip` is None, that are not
-#: NaN. Unless these are None, `square` adds squares and `truth` how many are not zero.
+#: Write the sums of lines of `n` elements, which start `step` elements apart, and the counts of
+#: elements that `keep` holds for and, unless `skip` is None, that are not NaN. Unless they are
+#: None, `square` sums squares instead, and `truth` counts nonzero elements.
 add_rows: Final = jit(_add_rows)
 
-#: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. Counts and
+#: Do the same for `inner` neighbouring lines, whose elements are `step` elements apart. Counts and
 #: sums are zero at first.
 add_columns: Final = jit(_add_columns)
 
-#: Write their products.
+#: Write the products of lines.
 multiply_rows: Final = jit(_multiply_rows)
 
-#: Write the sums, or products, of lines that are neighbours, in `n` rows of them that are `step`
-#: elements apart.
+#: Write the sums, or products, of neighbouring lines, in `n` rows of them that are `step` elements
+#: apart.
 combine_columns: Final = jit(_combine_columns)

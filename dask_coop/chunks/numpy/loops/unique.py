@@ -1,4 +1,4 @@
-"""Loops over sorted keys: one merges two states of distinct values, one searches for elements."""
+"""Loops over sorted keys: merge two states of distinct values, or search for elements."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NONE = np.empty(0, "i8"), np.empty(0, "?")
 
 @jit
 def _merge(x: Any, xi: Any, xc: Any, y: Any, yi: Any, yc: Any, z: Any, zi: Any, zc: Any) -> int:
-    """Merge sorted keys, their first indices and counts into z; return how many are left.
+    """Merge sorted keys, their first indices and counts into z; return the number of results.
 
-    What is not asked for is empty.
+    Unused fields are empty.
     """
     n, m = len(x), len(y)
     has_index, has_counts = len(zi) > 0, len(zc) > 0
@@ -30,7 +30,7 @@ def _merge(x: Any, xi: Any, xc: Any, y: Any, yi: Any, yc: Any, z: Any, zi: Any, 
     while i < n and j < m:
         a, b = x[i], y[j]
         z[k] = min(a, b)
-        # Selected, for nobody can foretell a branch.
+        # Selected without a branch, which the processor could not predict.
         if has_index:
             first, second = xi[i], yi[j]
             either = min(first, second)
@@ -54,7 +54,7 @@ def _merge(x: Any, xi: Any, xc: Any, y: Any, yi: Any, yc: Any, z: Any, zi: Any, 
 
 
 def merge(parts: list[Fields]) -> Fields:
-    """Merge sorted distinct keys, first indices and counts, two by two: all int64, some empty."""
+    """Merge sorted distinct keys, first indices and counts pairwise: all int64, some empty."""
     while len(parts) > 1:
         pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
         parts = [_merged(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
@@ -82,16 +82,16 @@ def _key(bits: Any, step: Any) -> Any:
 
 @jit
 def _search(keys: Any, bits: Any, step: Any, right: Any, places: Any, among: Any) -> None:
-    """Write how many keys are before elements, or whether these are among them.
+    """Write the number of keys before each element, or whether elements are among the keys.
 
-    What is not asked for is empty.
+    The unused output is empty.
     """
     wanted, base = np.empty(_ABREAST, np.int64), np.empty(_ABREAST, np.int64)
     n, size = len(bits), len(keys)
     for start in range(0, n, _ABREAST):
         abreast = min(_ABREAST, n - start)
         for j in range(_ABREAST):
-            # Behind the end the last one is searched for again.
+            # Lanes beyond the end repeat the search for the last element.
             wanted[j] = _key(bits[start + min(j, abreast - 1)], step)
             base[j] = 0
         left = size
@@ -110,14 +110,14 @@ def _search(keys: Any, bits: Any, step: Any, right: Any, places: Any, among: Any
 
 
 def search(keys: Array, x: Bits, right: bool) -> Array:
-    """Return how many of sorted keys are before elements, or are not behind them."""
+    """Return the number of sorted keys before each element, or not behind it if `right`."""
     places = np.empty(len(x.array), "i8")
     _search(fixed(keys), x.array, x.step, right, places, _NONE[1])
     return places
 
 
 def contains(keys: Array, x: Bits) -> Array:
-    """Return whether elements have one of some sorted keys."""
+    """Return whether each element has one of some sorted keys."""
     among = np.empty(len(x.array), "?")
     _search(fixed(keys), x.array, x.step, False, _NONE[0], among)
     return among

@@ -1,18 +1,18 @@
-"""The walks along the lines of a chunk, each written once: `loop_of` makes a loop of one.
+"""The walks along the lines of a chunk, each written once: `loop_of` makes a loop from one.
 
-A loop is a copy of a walk in which `run`, say, is a function of the loop's own module::
+A loop is a copy of a walk in which a function such as `run` is one of the loop's own module::
 
     scan_lines      few lines side by side, a block of one after a block of another: `run`
     scan_columns    many, row after row of them: `row`
 
-Numba keeps no machine code of closures: every process would compile them. It does of a copy that
-has globals and a name of its own.
+Numba does not cache machine code of closures: every process would compile them. It caches that of a
+copy with globals and a name of its own.
 
-An array of (outer, n, inner) comes as its memory and its *place* there: where the first element of
-a scan is, and how many elements it is to the next group of `inner` lines, and to the next of a
-line, which is negative where lines are scanned from their ends. So a loop is compiled once for the
-dtypes of elements and results, whatever the layout. Head flags have a place with one number more:
-how many flags it is to the next line of a group. There are no flags where no line restarts.
+An array of (outer, n, inner) comes as its memory and its *place* there: the index of the first
+element of a scan, the step to the next group of `inner` lines, and the step along a line, which is
+negative where lines are scanned from their ends. So a loop is compiled once for the dtypes of
+elements and results, for all layouts. Head flags have a place with one more number: the step to the
+next line of a group. Without restarts there are no flags.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Array = np.ndarray[Any, Any]
 #: The memory of an array, and its place there.
 Placed = tuple[Array, tuple[int, ...]]
 
-#: Elements of a line that are scanned before those of its neighbours are, and lines whose states
-#: stay in a cache.
+#: Elements of a line that are scanned before the walk turns to the next line, and lines whose
+#: states stay in a cache.
 BLOCK, COLUMNS = 1 << 12, 1 << 11
 
-#: The type of indices into memory: Numba takes a negative one to count from the end.
+#: The type of indices into memory: Numba counts negative indices from the end.
 at = np.uint64
 
 
 def loop_of(walk: Any, name: str, **steps: Any) -> Any:
-    """Return a compiled copy of `walk` that calls `steps` in the place of functions here."""
+    """Return a compiled copy of `walk` that calls `steps` instead of the functions here."""
     loop = FunctionType(walk.__code__, {**walk.__globals__, **steps}, name)
     loop.__qualname__ = name
     return jit(loop, allocates=False)
@@ -46,10 +46,10 @@ def loop_of(walk: Any, name: str, **steps: Any) -> Any:
 
 @jit_step
 def run(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
-    """Scan `n` elements of a line, of which the first is a head or not.
+    """Scan `n` elements of a line, of which the first may be a head.
 
-    ``(x, first, step), (out, first, step), (n, head)`` are where they are, where results go, and
-    how many there are.
+    ``(x, first, step), (out, first, step), (n, head)`` are the elements' place, the results' place,
+    and the number of elements.
     """
 
 
@@ -57,26 +57,26 @@ def run(source: Any, target: Any, segment: Any, options: Any, states: Any, line:
 def row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
     """Scan one element of each of some neighbouring lines, whose states `enter` has returned.
 
-    ``(x, first), (out, first), (flags, first, step)`` are where they are, where results go, and
-    where head flags are.
+    ``(x, first), (out, first), (flags, first, step)`` are the places of elements, results and
+    head flags.
     """
 
 
 @jit_step
 def enter(states: Any, first: int, width: int, options: Any) -> Any:
-    """Return the states of some neighbouring lines: of one field."""
+    """Return the one-field states of some neighbouring lines."""
     return (states[0][first:][:width],)
 
 
 @jit_step
 def enter_two(states: Any, first: int, width: int, options: Any) -> Any:
-    """Return the states of some neighbouring lines: of two fields."""
+    """Return the two-field states of some neighbouring lines."""
     return states[0][first:][:width], states[1][first:][:width]
 
 
 @jit_step
 def enter_three(states: Any, first: int, width: int, options: Any) -> Any:
-    """Return the states of some neighbouring lines: of three fields."""
+    """Return the three-field states of some neighbouring lines."""
     return states[0][first:][:width], states[1][first:][:width], states[2][first:][:width]
 
 
@@ -86,7 +86,7 @@ def leave(states: Any) -> None:
 
 
 def _restart(heads: Any, values: Array, nothing: Any) -> None:
-    """Set values of neighbours to `nothing` where their flags are set; or one, with no step."""
+    """Set values of neighbours to `nothing` where their flags are set; step 0 repeats one flag."""
     flags, first, step = heads
     if len(flags) == 0:
         return
@@ -97,7 +97,7 @@ def _restart(heads: Any, values: Array, nothing: Any) -> None:
         values[:] = nothing
 
 
-#: By itself LLVM makes several comparisons at a time of it; twice a row, calls of it take longer.
+#: LLVM vectorizes it as a function by itself; with two calls a row, it takes longer than inline.
 restart: Any = jit_uncounted(_restart)
 restart_inline: Any = jit_step(_restart)
 
@@ -106,7 +106,7 @@ restart_inline: Any = jit_step(_restart)
 def find_segment(flags: Array, mark: int, step: int, begin: int, stop: int) -> tuple[int, bool]:
     """Return where the next segment of a line begins, or `stop`, and whether one does at `begin`.
 
-    The flags of the line are `step` apart, from `mark` on.
+    The flags of the line start at `mark` and are `step` apart.
     """
     if len(flags) == 0:
         return stop, False
@@ -124,7 +124,7 @@ def scan_lines(
     options: Any,
     states: tuple[Array, ...],
 ) -> None:
-    """Scan lines from `states` on, which become those behind their last elements."""
+    """Scan lines, starting from `states`, which become those behind their last elements."""
     (x, place), (out, out_place), (flags, marks) = source, target, heads
     n, inner = shape
     blocks = -(-n // BLOCK)
@@ -151,7 +151,7 @@ def scan_columns(
     options: Any,
     states: tuple[Array, ...],
 ) -> None:
-    """Do what `scan_lines` does, a row of up to `COLUMNS` lines at a time."""
+    """Do the work of `scan_lines`, a row of up to `COLUMNS` lines at a time."""
     (x, place), (out, out_place), (flags, marks) = source, target, heads
     n, inner = shape
     blocks = -(-inner // COLUMNS)

@@ -2,15 +2,15 @@
 
 Sums and variances of most windows have a faster loop (loops/window_sums.py).
 
-A block of lines is loaded as float64, with what its first windows hold besides, and windows of two,
-four and so on are made of two neighbours each; those that make up the length that is wanted are
-combined::
+A block of lines is loaded as float64, with the elements before it that its first windows contain.
+Windows of 2, 4, 8, ... elements are built by pairing neighbours; those whose lengths add up to the
+wanted one are combined::
 
     length 5 = 1 + 4      a b c d e      (a b c d) e
 
-Lines are rows, or some neighbouring columns: there elements of a line are `unit` apart. Where all
-elements count, which is looked at first, a window's number of elements is known. Elsewhere NaN and
-what lies before the array add nothing to values and counts.
+Lines are rows, or some neighbouring columns, whose elements are `unit` apart. If a check finds that
+all elements count, the number of elements of a window is known. Otherwise NaN, and elements before
+the array, add nothing to values and counts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _copy(a: Array, to: Array) -> None:
 
 @jit_inner
 def _sums(a: Array, b: Array, found: Array, unit: int, w: int) -> None:
-    """Put the sums of windows of `a` into `found`; `a` and `b` are used up.
+    """Write the sums of windows of `a` to `found`; `a` and `b` are overwritten.
 
-    Those of windows that begin before the first element are not right.
+    Sums of windows that begin before the first element are not right.
     """
     done, size = 0, 1
     while True:
@@ -64,7 +64,7 @@ def _sums(a: Array, b: Array, found: Array, unit: int, w: int) -> None:
 
 @jit_inner
 def _extremes(a: Array, b: Array, found: Array, unit: int, w: int) -> None:
-    """Put the largest elements of windows of `a` into `found`, as `_sums` does."""
+    """Write the largest elements of windows of `a` to `found`, as `_sums` does."""
     end, size = len(a), unit
     while 2 * size <= w * unit:
         for i in range(size, end):
@@ -92,7 +92,7 @@ def _join(
 ) -> None:
     """Combine means and squared deviations of `count` elements with those of `more` before them."""
     share, product = more / (count + more), count * more / (count + more)
-    # Loops over fewer arrays are compiled to do several elements at a time.
+    # Loops over fewer arrays are vectorized.
     for i in range(shift, len(mean)):
         away = others[at(i - shift)] - mean[at(i)]
         to_m2[at(i)] = m2[at(i)] + squares[at(i - shift)] + away * away * product
@@ -102,9 +102,9 @@ def _join(
 
 @jit_inner
 def _deviations(a: Array, found: Array, unit: int, w: int, rest: Array) -> None:
-    """Put the squared deviations of windows of `a` from their means into `found`.
+    """Write the squared deviations of windows of `a` from their means to `found`.
 
-    `rest` is memory of four times as much to work with.
+    `rest` is working memory of four times that size.
     """
     n = len(a)
     b, mean = rest[:n], rest[n : 2 * n]
@@ -128,7 +128,7 @@ def _deviations(a: Array, found: Array, unit: int, w: int, rest: Array) -> None:
 
 @jit_inner
 def _join_counted(a: Array, b: Array, shift: int, to: Array) -> None:
-    """Combine counts, means and squared deviations `a` with those of `b` before, of any counts."""
+    """Combine counts, means and squared deviations `a` with those of `b` before, for any counts."""
     n = len(a) // 3
     for i in range(n):
         count, mean, m2 = a[i], a[n + i], a[2 * n + i]
@@ -146,7 +146,7 @@ def _join_counted(a: Array, b: Array, shift: int, to: Array) -> None:
 
 @jit_inner
 def _counted_deviations(a: Array, unit: int, w: int) -> Array:
-    """Return the counts, means and squared deviations of windows, NaN left out."""
+    """Return the counts, means and squared deviations of windows, with NaN left out."""
     n = len(a)
     states, other, found = np.zeros(3 * n), np.zeros(3 * n), np.zeros(3 * n)
     for i in range(n):
@@ -170,7 +170,7 @@ def _counted_deviations(a: Array, unit: int, w: int) -> Array:
 def _load(
     x: Array, place: Place, group: int, row: int, rows: int, column: int, unit: int, to: Array
 ) -> None:
-    """Put rows of a group of lines, and so many columns of them, into the memory `to`."""
+    """Load rows of a group of lines, in so many columns, into the memory `to`."""
     first = place[0] + group * place[1] + row * place[2] + column
     if unit == 1 and place[2] == 1:
         for j in range(rows):
@@ -194,7 +194,7 @@ def _store(found: Array, rows: int, unit: int, out: Array, to: int, inner: int) 
 
 @jit_inner
 def _missing(a: Array) -> bool:
-    """Tell whether there is a NaN."""
+    """Return whether any element is NaN."""
     found = 0
     for i in range(len(a)):
         found += a[i] != a[i]
@@ -203,7 +203,7 @@ def _missing(a: Array) -> bool:
 
 @jit_inner
 def _split(a: Array, neutral: float, counts: Array) -> None:
-    """Put what changes nothing in the place of NaN, and into `counts` what counts."""
+    """Replace NaN by a neutral element, and write to `counts` which elements count."""
     for i in range(len(a)):
         valid = a[i] == a[i]
         counts[i] = 1.0 if valid else 0.0
@@ -222,7 +222,7 @@ def _gather(
     unit: int,
     a: Array,
 ) -> int:
-    """Load a block and what its first windows hold besides; return how many rows are missing."""
+    """Load a block and the elements before it; return the number of missing rows."""
     group, begin, rows, column = tile
     earlier = w - 1
     of_x = min(begin, earlier)
@@ -230,7 +230,7 @@ def _gather(
     lost = earlier - of_x - of_halo
     _fill(a[: lost * unit], np.nan)
     for k in range(2):
-        # One call of what is long to compile.
+        # One call of a function that takes long to compile.
         source, where = (x, place) if k else (halo, halo_place)
         row, count = (begin - of_x, of_x + rows) if k else (before - of_halo, of_halo)
         to = (lost + of_halo if k else lost) * unit
@@ -246,7 +246,7 @@ def _divide(values: Array, by: float) -> None:
 
 @jit_inner
 def _divide_counted(values: Array, counts: Array, mean: bool, off: float, least: float) -> None:
-    """Divide values by their counts, less `off`, if wanted; leave those of enough elements."""
+    """Divide values by counts less `off`, if `mean`; make windows of too few elements NaN."""
     for i in range(len(values)):
         count, value = counts[at(i)], values[at(i)]
         value = value / (count - off) if mean else value
@@ -255,7 +255,7 @@ def _divide_counted(values: Array, counts: Array, mean: bool, off: float, least:
 
 @jit_inner
 def _merge_base(means: Array, m2: Array, counts: Array, base: Array, first: int, unit: int) -> None:
-    """Combine counts, means and squared deviations with those that each line has besides."""
+    """Combine counts, means and squared deviations with the base of each line."""
     for i in range(len(m2)):
         more, count = base[0, first + i % unit], counts[i]
         if more > 0.0:
@@ -428,8 +428,8 @@ def _move_deviations(
 
 
 #: Write statistics of windows of lines, (outer, n, inner), into `out`, which is in C order. `bases`
-#: has counts and what goes with them that each window of a line has besides, or nothing. A block is
-#: so many rows of so many columns.
+#: has the counts and fields that each window of a line includes besides, or is empty. A block is so
+#: many rows of so many columns.
 move_sums: Final = jit(_move_sums)
 move_extremes: Final = jit(_move_extremes)
 move_deviations: Final = jit(_move_deviations)

@@ -1,27 +1,27 @@
 """The loops of windows.py for sums, means and variances, compiled by Numba.
 
-Eight lines go side by side, a row of eight elements after another. Rows are cut into blocks as long
-as a window, which is then the end of one block and the beginning of the next::
+Eight lines are processed side by side, one row of eight elements after another. Rows are cut into
+blocks as long as a window, which is then the end of one block and the beginning of the next::
 
     a b c d | e f g h      the window of 4 that ends at f:  (c d) seen from the border, and (e f)
 
-A ring has the sums of what is left of the older block, from each of its rows to the border. These
-rows are no longer wanted once a result is made, and the elements of the newer block take their
-places, of which such sums are made when its last one has come. So there is one ring of a window's
-rows, two additions an element, and nothing is subtracted.
+A ring has the sums of the older block from each of its rows to the border. A row of the ring is
+free once its result is made, and an element of the newer block takes its place. When the block's
+last element has come, these elements become such sums. So there is one ring of a window's rows, two
+additions an element, and no subtraction.
 
-Squares of deviations are added up as sums are. Deviations are from a pivot: the first element of
-the newer block, which all windows have that end in it, so that large numbers with small differences
-lose no digits. Of the sum of squares at least a part in as many as there are elements is left when
-what is due to the mean is taken out. Where it is less than a 1024th, the result is -1, for the
-caller to find another way, and the number of these is returned.
+Squares of deviations are added as sums are. Deviations are from a pivot: the first element of the
+newer block, which all windows that end in this block contain, so that large numbers with small
+differences lose no digits. After the mean's contribution is subtracted, at least one nth of the sum
+of n squares is left. If less than a 1024th is left, the result is -1, for the caller to find
+another way, and the loop returns the number of these.
 
-Where NaN are left out, there is a ring of counts besides, and each block has a pivot of its own,
-its valid element that is next to the border. What is known of the newer block is then told for the
-other's pivot.
+Where NaN are left out, there is also a ring of counts, and each block has a pivot of its own: its
+valid element next to the border. The newer block's sums are then re-centred on the older block's
+pivot.
 
-Lines are rows of an array, or parts of a row if there are few, which take what they need of the
-rows before; or columns.
+Lines are rows of an array; or parts of rows if there are few, with the rows they need before them;
+or columns.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Array = np.ndarray[Any, Any]
 How = tuple[int, float, float, bool, bool]
 Plan = tuple[int, int, int, int]
 
-#: Rows that are loaded at a time, and how many before their turn they are expected.
+#: Rows that are loaded at a time, and how many rows ahead they are prefetched.
 _ROWS, _AHEAD = 48, 48
 
-#: What is kept of eight lines between loads, and what they have besides.
+#: Numbers of vectors: of the state of eight lines between loads, and of their bases.
 _STATE, _BESIDES = 5 * LANES, 4 * LANES
 
-#: How eight lines lie: columns side by side, rows, or anything.
+#: Layouts of eight lines: columns side by side, rows, or any.
 _COLUMNS, _LINES = 0, 1
 
 
@@ -136,7 +136,7 @@ def _add_rows(
     own: int,
     divide: bool,
 ) -> None:
-    """Put the sums of windows that end at rows in the places of these; `block` rows are done."""
+    """Replace rows by the sums of the windows that end there; `block` rows are done."""
     ring, state = strip * (w + 1) * LANES, strip * _STATE
     by, more = load(besides, at(own)), load(besides, at(own + LANES))
     total = load(states, at(state))
@@ -178,7 +178,7 @@ def _add_valid_rows(
     least: float,
     divide: bool,
 ) -> None:
-    """Do what `_add_rows` does where NaN are left out."""
+    """Do the work of `_add_rows` where NaN are left out."""
     ring, state = strip * (w + 1) * LANES, strip * _STATE
     more, before = load(besides, at(own + LANES)), load(besides, at(own + 3 * LANES))
     total, count = load(states, at(state)), load(states, at(state + LANES))
@@ -215,7 +215,7 @@ def _add_valid_rows(
 
 @jit_inner
 def _unless_lost(result: Any, left: Any, of: Any, whole: Any) -> Any:
-    """Return results, or -1 where little is left of a sum of squares, unless NaN are due."""
+    """Return results, or -1 where too little of a sum of squares is left, unless NaN are due."""
     lost = splat(-1.0)
     value = where_less(times(left, splat(1024.0)), of, lost, result)
     value = where_known(left, left, value, lost)
@@ -239,7 +239,7 @@ def _add_squares(
     least: float,
     ddof: float,
 ) -> None:
-    """Put the variances of windows that end at rows in the places of these, NaN left out."""
+    """Replace rows by the variances of the windows that end there, with NaN left out."""
     ring, state = strip * (w + 1) * LANES, strip * _STATE
     total, square = load(states, at(state)), load(states, at(state + LANES))
     pivot, older = load(states, at(state + 2 * LANES)), load(states, at(state + 3 * LANES))
@@ -269,7 +269,7 @@ def _add_squares(
             total, square = plus(total, value), plus(square, times(value, value))
             count = plus(count, where_known(element, element, one, zero))
             others = load(counts, at(here + (k + 1) * LANES))
-            # From the older block's pivot, unless it has no elements here, or the newer one none.
+            # From the older block's pivot, unless it or the newer block has no elements here.
             shift = where_less(zero, others, minus(pivot, older), zero)
             shift = where_less(zero, count, shift, zero)
             moved = times(count, shift)
@@ -303,7 +303,7 @@ def _add_squares(
 
 @jit_inner
 def _finish(tile: Array, rows: int, root_of: bool) -> int:
-    """Take roots if wanted, and return how many results are lost."""
+    """Take roots if wanted, and return the number of lost results."""
     lost = 0
     for i in range(rows * LANES):
         lost += tile[at(i)] < 0.0
@@ -325,7 +325,7 @@ def _start(
     rings: Array,
     s: int,
 ) -> None:
-    """Put what lies before eight lines into their ring."""
+    """Load the elements before eight lines into their ring."""
     ring, known = s * (w + 1) * LANES, min(before, w - 1)
     lost = (w - known) * LANES
     _fill(rings[ring : ring + lost], np.nan)
@@ -350,7 +350,7 @@ def _move(
     w, least, ddof, last, valid = how
     layout, _, length, panel = plan
     strips, size, lost = len(places) // LANES, (w + 1) * LANES, 0
-    # All lines have the same besides if none has anything.
+    # All lines have the same base if none has any.
     one = len(besides) == _BESIDES
     rings, counts = np.empty(panel * size), np.zeros(panel * size)
     squares = np.zeros(0 if squared is None else panel * size)
@@ -403,12 +403,12 @@ def _move(
     return lost
 
 
-#: Write sums or means, where `added` is not None, or variances or deviations, where `squared` is
-#: not, of windows of lines with `inner` neighbours into `out`, and return how many of these are
-#: lost. `how` has the length of windows, the least count, what is taken from counts, whether to
-#: divide by what lines have besides, or to take roots, and whether NaN are left out. `plan` tells
-#: how lines lie, into how many parts each is cut, how long these are, and how many times eight are
-#: done at a time. Where they begin in `x` and `out` is in `places`, and where, in a halo of so many
-#: rows, what lies `before`, in `earlier`. `besides` has for each eight, or for all, what sums are
-#: divided by, and the value, the sum of squares and the count that windows have besides.
+#: Write statistics of windows of lines with `inner` neighbours into `out`, and return the number of
+#: lost results. Statistics are sums or means unless `added` is None, or variances or deviations
+#: unless `squared` is None. `how` has the length of windows, the least count, the number subtracted
+#: from counts, whether to divide by lines' divisors or to take roots, and whether NaN are left out.
+#: `plan` has the layout of lines, the number of parts of each, their length, and the number of
+#: eights done at a time. `places` has the beginnings of lines in `x` and `out`, and `earlier` those
+#: in `halo`, which has `before` rows for each. `besides` has for each eight, or for all, the
+#: divisors of sums, and the value, the sum of squares and the count that windows include besides.
 move: Final = jit(_move)
