@@ -87,5 +87,5 @@ def f(given, *rest):
     found = [one for one in given]
     return found
 '''
-    expected = {"given": 32, "rest": 21, "found": 57, "one": 16}
+    expected = {"given": 1, "rest": 1, "found": 1, "one": 1}
     assert counts(source) == expected | dict.fromkeys(PHRASES, 1)
