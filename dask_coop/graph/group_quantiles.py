@@ -42,8 +42,6 @@ def gathered(x: Array, lengths: np.ndarray[Any, Any]) -> tuple[Array, list[tuple
         total += length
     cuts.append((start, len(lengths)))
     sizes = tuple(int(lengths[a:b].sum()) for a, b in cuts)
-    if not x.size:
-        return x.rechunk((*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
     along: dict[int, Any] = {x.ndim - 1: sizes}
     if longest * beside * x.dtype.itemsize > largest:
         along |= dict.fromkeys(range(x.ndim - 1), "auto")

@@ -19,7 +19,7 @@ import numpy as np
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
 from dask_coop.algebra.statistics import Fill
-from dask_coop.api.arguments import as_dtype, reshaped, without_empty
+from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
 from dask_coop.api.groups.statistics import Asked, filled_dtype, missing
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused, remedy
@@ -73,7 +73,10 @@ def quantiles(
     lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
     if not np.array_equal(order, np.arange(x.shape[-1])):
         x = x[..., order]
-    x, cuts = group_quantiles.gathered(x, lengths)
+    if x.size:
+        x, cuts = group_quantiles.gathered(x, lengths)
+    else:
+        x, cuts = rechunk(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
     values = group_quantiles.quantiles(func, x, lengths, cuts, quantiles, result, dtype, fill)
     return reshaped(values, (*values.shape[:-1], *outer, *shape))
 
