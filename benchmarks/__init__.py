@@ -59,8 +59,8 @@ def run(
     Parameters
     ----------
     only : tuple of str
-        Names of `PRIMITIVES`. By default those for the GPU, or the others where there is none; a
-        quick run without a GPU has all.
+        Names of `PRIMITIVES`. By default those for the GPU, or for the host on a machine without
+        a GPU; a quick run without a GPU has all.
     sizes : tuple of int
         Elements of the one-dimensional arrays, ascending; by default those for the machine.
     quick : bool

@@ -154,7 +154,7 @@ QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536), (4,), 1 << 14)
 #: Elements of the arrays for 16 threads and more.
 LARGE = 1 << 30
 
-#: Makes the function to time; raises ImportError or AttributeError if there is none.
+#: Makes the function to time; raises ImportError or AttributeError if it is missing.
 Maker = Callable[[Any, Case], Callable[..., Any]]
 
 

@@ -27,7 +27,7 @@ OURS = "dask_coop"
 
 
 def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None) -> Iterator[Row]:
-    """Yield a row for every contender, with a time or the reason why there is none.
+    """Yield a row for every contender, with a time or the reason why it was not timed.
 
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
     or "error".

@@ -60,7 +60,7 @@ class Gpu:
         self.samples: int = samples
 
     def row(self, work: str, by: str, call: Call, check: Callable[[Any], bool] | None) -> Row:
-        """Return the median time of a call in ms, or the reason why there is none."""
+        """Return the median time of a call in ms, or the reason why it was not timed."""
         try:
             result = call()
             if check is not None and not check(result):
@@ -307,7 +307,7 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
 
 @cache
 def cub() -> Any:
-    """Return cub_order.cu as a library, or the reason why there is none."""
+    """Return cub_order.cu as a library, or the reason why it cannot be compiled."""
     nvcc = find_nvcc()
     if nvcc is None:
         return "there is no nvcc"

@@ -161,7 +161,10 @@ def groupby_scan(
 
 def _require_known(func: Any, known: set[str], kind: str) -> None:
     if not isinstance(func, str):
-        raise Refused(f"a {kind} of one's own, of type {type(func).__name__}, is flox's")
+        raise Refused(
+            f"a {kind} must be a name, got an object of type {type(func).__name__}, "
+            "which only flox takes"
+        )
     if func not in known:
         raise Refused(f"groups have no {kind} {func!r}; there are {', '.join(sorted(known))}")
 

@@ -57,10 +57,11 @@ def facts() -> Facts:
     Returns
     -------
     dict
-        ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why there is none, or None; ``peers``:
-        by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's memory, None on
-        the diagonal; ``versions``: None for an absent package; ``cache``: the folder of compiled
-        kernels, or why there is none; ``loops``: the same for the loops that Numba compiles;
+        ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why no GPU is usable, or None;
+        ``peers``: by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's
+        memory, None on the diagonal; ``versions``: None for an absent package; ``cache``: the
+        folder of compiled kernels, or why it is missing;
+        ``loops``: the same for the loops that Numba compiles;
         ``threads``: number of processors of this process; ``scheduler``: Dask's, None for that of
         each collection; ``configuration``: the keys of this library and their values;
         ``unread``: a message on a key of it that nothing reads, or None; ``variables``: the

@@ -79,7 +79,7 @@ class Memory:
             missing = nbytes - self.left()
 
     def _spill(self) -> int:
-        """Spill the least recently used chunk; return its bytes, or -1 if there is none."""
+        """Spill the least recently used chunk; return its bytes, or -1 without a chunk to spill."""
         # Some buffers have only one of these names, and no disk to spill to.
         can = hasattr(self._data, "evict") and getattr(self._data, "fast", None)
         return int(self._data.evict()) if can else -1

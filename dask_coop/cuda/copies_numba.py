@@ -232,7 +232,7 @@ def _drain(functions: tuple[int, ...], job: tuple[int, ...], buffers: Array) -> 
     copy, finish, _, record, _ = functions
     target, source, end, tile, counter, _, _ = job
     status, row = 0, 0
-    # The first byte of the tile in each buffer, -1 while there is none.
+    # The first byte of the tile in each buffer, -1 for an empty buffer.
     begins = np.full(len(buffers), -1)
     while begins[row] < end and status == 0:
         (address, stream, copied), begin = buffers[row], begins[row]

@@ -113,7 +113,7 @@ def in_force() -> dict[str, Any]:
 
 
 def unread() -> str | None:
-    """Return a message about a key with our prefix that nothing reads; None if there is none."""
+    """Return a message about a key with our prefix that nothing reads, or None."""
     # A copy, because other threads may set keys meanwhile.
     for name, value in [*dask.config.config.items()]:
         # An environment variable with one underscore instead of two yields "coop_engine".

@@ -24,10 +24,7 @@ from dask_coop.graph.tasks import refs
 #: The number of states that one task of a tree takes, unless they are large.
 FAN_IN = 16
 
-
 Key = tuple[Any, ...]
-
-
 Layer = dict[Any, Task]
 
 

@@ -52,7 +52,7 @@ class Room:
         return Gate(self, name, most)
 
     def enter(self, gate: Gate, may_exceed: bool) -> bool:
-        """Reserve room for a task; return False if there is none."""
+        """Reserve room for a task; return whether there was enough."""
         with self._lock:
             need = gate.most.get(gate.name)
             known = need is not None or may_exceed

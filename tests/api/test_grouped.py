@@ -865,7 +865,7 @@ def test_scans_refuse_what_they_do_not_know() -> None:
         dc.groupby_scan(x, np.arange(8), func="diff")
     with pytest.raises(ValueError, match="label 1 of several is lazy"):
         dc.groupby_scan(x, np.arange(8), da.arange(8), func="cumsum")
-    with pytest.raises(ValueError, match="axis=0 is none that labels are along"):
+    with pytest.raises(ValueError, match="axis=0 is not an axis of the labels"):
         dc.groupby_scan(x, np.arange(8), func="cumsum", axis=0)
 
 

@@ -300,7 +300,7 @@ def test_what_is_not_served_is_refused() -> None:
     both, lazy = np.tile(labels, (2, 1)), da.from_array(labels, chunks=4)
     sparse = flox.ReindexStrategy(blockwise=False, array_type=flox.ReindexArrayType.SPARSE_COO)
     for by, kwargs, match in [
-        ((labels,), {"func": mean}, "of one's own, of type Aggregation"),
+        ((labels,), {"func": mean}, "must be a name, got an object of type Aggregation"),
         ((labels,), {"func": "mode"}, "no reduction 'mode'"),
         ((labels,), {"func": "logsumexp"}, "no reduction 'logsumexp'"),
         ((labels,), {"func": ["sum", "mean"]}, "of type list"),

@@ -198,7 +198,7 @@ def test_scans(cupy: Any, strategy: str, names: str) -> None:
         shapes = [shape for shape in shapes if shape[1] < 2000]
     for number, shape in enumerate(shapes):
         host = rng.integers(0, 2, shape).astype(element)
-        # Of two chunks the second starts from a base.
+        # The second of two chunks starts from a base.
         length = -(-shape[1] // (1 + number % 2))
         x, exact = on_gpu(cupy, host, (-1, length, -1)), host.real.astype("i8")
         applies = shape[2] == 1 or strategy in (AUTO, "lines", "two-level")

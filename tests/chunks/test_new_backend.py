@@ -56,7 +56,7 @@ def test_backends_offer_what_the_protocol_says(module: str) -> None:
         function = getattr(import_module(module), name)
         names = list(inspect.signature(expected).parameters)[1:]
         taken = list(inspect.signature(function).parameters)
-        # What refuses takes anything.
+        # A refusing function takes any arguments.
         assert taken == ["args", "kwargs"] or taken[: len(names)] == names, name
 
 

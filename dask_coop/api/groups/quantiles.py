@@ -1,11 +1,4 @@
-"""Exact medians and quantiles of groups, whose elements are gathered.
-
-Elements are sorted by their groups along the label axis. A block holds whole groups and is no
-larger than the array's chunks or one group::
-
-    x       a b c | d e f           a d | b c e f
-    groups  0 1 1 | 0 1 1   -->     0 0 | 1 1 1 1   -->  quantiles of 0 | quantiles of 1
-"""
+"""Exact medians and quantiles of groups: `graph/group_quantiles.py` gathers their elements."""
 
 from __future__ import annotations
 

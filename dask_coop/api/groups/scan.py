@@ -122,7 +122,7 @@ def groupby_scan(
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
     first = x.ndim - labels.ndim
     if axis < first:
-        raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
+        raise ValueError(f"axis={axis} is not an axis of the labels: {first} to {x.ndim - 1}")
     # Move the axis of the scan behind the other axes of the labels.
     moved = _last(x, axis)
     if isinstance(labels, Known):

@@ -268,7 +268,7 @@ def synchronize(xs: Sequence[Array]) -> None:
 
 
 def _team(xs: Sequence[Array]) -> Team | None:
-    """Return the team that launches over all of the chunks `xs`; None if there is none."""
+    """Return the team that launches over all of the chunks `xs`, or None if no team can."""
     team = team_of(tuple(owners(xs)))
     return None if objection_to_chunks_together(xs, team) else team
 

@@ -130,7 +130,7 @@ def scan(
 
 
 def _loop(op: Operation, x: Array) -> _Loop | None:
-    """Return the loop for a chunk, or None if there is none or it is not worth compiling."""
+    """Return the loop for a chunk, or None if it is missing or not worth compiling."""
     first, *other_fields = op.monoid.fields
     dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)
     if op.monoid.has_excess:

@@ -203,7 +203,7 @@ def _counted(monoid: Distinct, x: Array, low: int, n: int) -> State:
     fields = [(present.astype(offsets.dtype) + _wrapped(low, offsets.dtype)).view(x.dtype)]
     if monoid.positional:
         first = np.empty(n, "i8")
-        # Of several assignments to an entry the last one counts.
+        # The last of several assignments to an entry wins.
         first[_signed(offsets)[::-1]] = np.arange(x.size - 1, -1, -1)
         fields.append(first[present])
     if monoid.counting:
