@@ -334,6 +334,12 @@ class ChunkBackend(Protocol):
         This does not wait for the results; `synchronize` does.
         """
 
+    def most_joined(self, x: Array) -> int:
+        """Return the most bytes of chunks that are worth joining where the chunk `x` lies."""
+
+    def join(self, blocks: Sequence[Array], grid: tuple[int, ...]) -> Array:
+        """Return the array of `blocks` in C order, of which there are `grid` along each axis."""
+
     def synchronize(self, xs: Sequence[Array]) -> None:
         """Wait for all work of this process on the devices of the chunks `xs`."""
 

@@ -27,7 +27,9 @@ from dask_coop.chunks.numpy.backend import from_numpy as from_numpy
 from dask_coop.chunks.numpy.backend import to_numpy as to_numpy
 from dask_coop.chunks.one_by_one import downsweep as downsweep
 from dask_coop.chunks.one_by_one import histogram_all as histogram_all
+from dask_coop.chunks.one_by_one import join as join
 from dask_coop.chunks.one_by_one import lift_all as lift_all
+from dask_coop.chunks.one_by_one import most_joined as most_joined
 from dask_coop.chunks.one_by_one import synchronize as synchronize
 from dask_coop.chunks.one_by_one import upsweep as upsweep
 

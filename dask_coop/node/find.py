@@ -24,7 +24,8 @@ chain over chunks from the host (`dask_coop.node.streams`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_scan,
 )
 from dask_coop.graph import tasks
+from dask_coop.graph.joined import read_join
 from dask_coop.graph.tasks import (
     AggregateTask,
     CollectTask,
@@ -176,7 +178,7 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Launches:
     trees: list[MultichunkLaunch] = []
     roots: Graph = {}
     for launch, ends in _trees(whole, kinds, others):
-        if _are_held(launch, whole, kinds, wanted | scanned):
+        if _are_held(launch, ChainMap(ends, whole), kinds, wanted | scanned):
             trees.append(launch)
             roots |= ends
         else:
@@ -197,7 +199,9 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Launches:
     return Launches(whole | roots, graph, launches, others)
 
 
-def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, in_memory: Set[Any]) -> bool:
+def _are_held(
+    launch: MultichunkLaunch, graph: Mapping[Any, Any], kinds: Kinds, in_memory: Set[Any]
+) -> bool:
     """Return whether all chunks of a reduction are in memory at a time even without the launch.
 
     Chunks are if they are computed already, or if some task besides their lift needs them.
@@ -238,7 +242,7 @@ def _collections(graph: Graph, kinds: Kinds, in_memory: Set[Any]) -> Iterator[Mu
             )
 
 
-def _is_data(graph: Graph, key: Any) -> bool:
+def _is_data(graph: Mapping[Any, Any], key: Any) -> bool:
     while isinstance(node := graph.get(key), Alias):
         key = node.target
     return isinstance(node, DataNode)
@@ -284,10 +288,10 @@ def _trees(
     for states, keys in roots.items():
         tree: Graph = {}
         leaves = list(_leaves(graph, states, tree))
-        if len(leaves) < 2:
-            continue
         name = name_of(keys[0])
         nodes: list[Any] = [graph.get(key) for key in leaves]
+        if len(leaves) == 1 and not _is_of_joined(nodes[0], graph):
+            continue
         if not all(isinstance(node, Task) for node in nodes):
             others[name] = _COMPUTED
             continue
@@ -307,16 +311,55 @@ def _trees(
         if reason:
             others[name] = reason
             continue
+        apart = _apart(graph, blocks)
+        if apart:
+            tree |= {key: graph[key] for key in blocks}
+            if origins is not None:
+                origins = _origins_apart(graph, blocks, origins)
+            blocks = (*apart,)
         state, launch = ((f"{prefix}-{name}", *index_of(keys[0])) for prefix in ("state", "launch"))
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
-        ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
+        ends = apart | {key: tasks.on_states(graph[key], [state]) for key in keys}
         yield (
             MultichunkLaunch(
                 launch, op, blocks, (state,), tree, origins, grid=grid, declared=declared
             ),
             ends,
         )
+
+
+def _is_of_joined(node: Any, graph: Graph) -> bool:
+    """Return whether a task takes joined chunks."""
+    needed = node.dependencies if isinstance(node, Task) else ()
+    return any(read_join(graph.get(key)) for key in needed)
+
+
+def _apart(graph: Graph, blocks: Iterable[Any]) -> Graph:
+    """Return nodes of the chunks that `blocks` join, in C order; none if a block joins none."""
+    apart: Graph = {}
+    for key in blocks:
+        if (task := read_join(graph.get(key))) is None:
+            return {}
+        for place, block in zip(np.ndindex(*task.grid), task.blocks, strict=True):
+            chunk = (f"{name_of(key)}-chunk", *index_of(key), *place)
+            apart[chunk] = DataNode(chunk, block)
+    return apart
+
+
+def _origins_apart(
+    graph: Graph, blocks: Iterable[Any], origins: Iterable[Origin]
+) -> tuple[Origin, ...]:
+    """Return the origins of the chunks that `blocks` join, given those of the blocks."""
+    apart: list[Origin] = []
+    for key, origin in zip(blocks, origins, strict=True):
+        task = read_join(graph[key])
+        assert task is not None
+        for begins in task.begins():
+            apart.append(
+                tuple((at + begin, n) for begin, (at, n) in zip(begins, origin, strict=True))
+            )
+    return tuple(apart)
 
 
 def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:

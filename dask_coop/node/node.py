@@ -34,18 +34,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import dask
 from dask import local
-from dask._task_spec import DataNode
 from dask.callbacks import Callback
+from dask.core import flatten
 from dask.system import CPU_COUNT
 
 from dask_coop.graph import config
 from dask_coop.graph.inputs import bring, hands_on, held
 from dask_coop.graph.tasks import name_of
 from dask_coop.graph.transfer import configured, take_over
-from dask_coop.node import threads
+from dask_coop.node import inline, threads
 from dask_coop.node.placement import copies_to_host, deal, is_on_all_gpus
 from dask_coop.node.room import Room, parsed_limit
-from dask_coop.node.run import Launcher, last_steps, noting
+from dask_coop.node.run import Launcher
 from dask_coop.node.streams import dealt_in_turn, turns
 from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
@@ -144,7 +144,7 @@ class Node:
             tuple(range(count)) if devices is None else _checked(devices, count)
         )
         timeout, copies = config.get("coop.barrier-timeout", config.SPAN), configured()
-        self._launcher = Launcher(self.devices, timeout)
+        self._launcher = Launcher(self._gpus, self.devices, timeout)
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         memory = self.memory()
@@ -264,10 +264,9 @@ class Node:
                 # Callbacks must see no graph but this one.
                 run_plain = partial(self._run, callbacks=())
                 with self._gpus.on_default_streams(self.devices):
-                    graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
-                    steps = last_steps(graph) if early else None
-                    if steps is not None:
-                        return self._run_here(graph, steps, keys)
+                    graph, self._explained, here = self._launcher.plan(dsk, keys, run_plain, early)
+                    if here:
+                        return self._run_here(graph, keys)
                 return run(graph)
             finally:
                 for ordinal, room in self._rooms.items():
@@ -337,17 +336,26 @@ class Node:
             _clear(error)
             raise
 
-    def _run_here(self, graph: dict[Any, Any], steps: Sequence[Any], keys: Any) -> Any:
-        """Run the last steps of a graph in the calling thread, on the same GPUs as `_run` would."""
-        results = {key: node.value for key, node in graph.items() if type(node) is DataNode}
-        dealt = deal(graph, len(self.devices)) if steps else {}
-        for task in steps:
-            data = {key: results[key] for key in task.dependencies}
-            _, gpu, _ = self._belongs(task, data, dealt[task.key])
+    def _run_here(self, graph: dict[Any, Any], keys: Any) -> Any:
+        """Run a graph in the calling thread, on the same GPUs as `_run` would."""
+        dealt = deal(graph, len(self.devices)) if len(self.devices) > 1 else None
+
+        def call(task: Any, data: Any) -> Any:
+            if is_on_all_gpus(task):
+                with inline.noting(task.key, " on all GPUs"):
+                    return task(data)
+            if hands_on(task, data):
+                return task(data)
+            gpu = self.devices[0]
+            if dealt is not None:
+                _, gpu, _ = self._belongs(task, data, dealt[task.key])
             self._gpus.use(gpu)
-            with noting(task.key, f" on GPU {gpu}"):
-                brought, data = self._bring(gpu, (task, data))
-                results[task.key] = brought(data)
+            with inline.noting(task.key, f" on GPU {gpu}"):
+                if dealt is not None:
+                    task, data = self._bring(gpu, (task, data))
+                return task(data)
+
+        results = inline.run(graph, set(flatten([keys])), call)
         return local.nested_get(keys, results)
 
     def _belongs(self, task: Any, data: Any, dealt: int) -> tuple[TaskQueue, int, bool]:

@@ -4,6 +4,7 @@ The engine of a case follows from its two numbers, as the case itself does::
 
     graph        get_sync                                         every case
     node         Node.get, on all GPUs that this process sees     CuPy chunks
+    held         the same, with chunks that are in memory         CuPy chunks
     collective   chunks in memory on two workers of this          functions that have `engine`, and
                  process                                          do not decline it
 """
@@ -27,7 +28,7 @@ import dask_coop as dc
 from dask_coop.errors import Declined, RefusedByDask
 from fuzz.case import Case, Operand
 
-ENGINES = ("graph", "node", "collective")
+ENGINES = ("graph", "node", "collective", "held")
 
 #: Of as many cases one is run by each engine that is not the graph.
 SHARE = 4
@@ -35,7 +36,8 @@ SHARE = 4
 
 def engine_of(case: Case, seed: int, index: int, xp: ModuleType, allowed: tuple[str, ...]) -> str:
     """Return the engine of a case, one of those allowed; the graph where it has no other."""
-    able = {"graph": True, "node": xp is not np, "collective": _has_engine(case)}
+    on_gpu = xp is not np
+    able = {"graph": True, "node": on_gpu, "collective": _has_engine(case), "held": on_gpu}
     others = [name for name in allowed if name != "graph" and able[name]]
     drawn = int(np.random.default_rng((seed, index, 2)).integers(SHARE))
     if not others or ("graph" in allowed and drawn >= len(others)):
@@ -64,30 +66,38 @@ class Placed(Operand):
         return _client().persist(super().build(xp))
 
 
+class Held(Operand):
+    """An operand whose chunks are in memory."""
+
+    def build(self, xp: Any) -> da.Array:
+        """Return the Dask array, persisted."""
+        return super().build(xp).persist(scheduler=get_sync)
+
+
 def call(case: Case, xp: ModuleType, engine: str) -> tuple[tuple[Any, ...], str]:
     """Call the function of a case; return its results and the engine that has run it."""
     if engine == "collective":
-        placed = replace(
-            case,
-            inputs=tuple(map(_placed, case.inputs)),
-            operands={name: _placed(operand) for name, operand in case.operands.items()},
-        )
         try:
             with dask.config.set({"coop.engine": "collective", "coop.fallback": "raise"}):
-                return placed.call(xp), engine
+                return _of(case, Placed).call(xp), engine
         except (Declined, dc.Refused, RefusedByDask, dc.FallbackWarning):
             return case.call(xp), "graph"
-    return case.call(xp), engine
+    return (_of(case, Held) if engine == "held" else case).call(xp), engine
 
 
-def _placed(operand: Operand) -> Placed:
-    return Placed(**vars(operand))
+def _of(case: Case, kind: type[Operand]) -> Case:
+    """Return a case with operands of a kind."""
+    return replace(
+        case,
+        inputs=tuple(kind(**vars(operand)) for operand in case.inputs),
+        operands={name: kind(**vars(operand)) for name, operand in case.operands.items()},
+    )
 
 
 def scheduler(engine: str) -> Callable[..., Any]:
     """Return what computes the keys of a graph."""
     match engine:
-        case "node":
+        case "node" | "held":
             return _node().get
         case "collective":
             return _client().get

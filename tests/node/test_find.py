@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 from dask._task_spec import DataNode, convert_legacy_graph, cull
 from dask.array.utils import assert_eq
-from dask.local import get_sync
+from dask.local import get_sync, nested_get
 
 import dask_coop as dc
 from dask_coop.chunks.cupy.eligibility import Objection
+from dask_coop.node import inline
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
-from dask_coop.node.run import LaunchTask, _find_unoptimized, _run_at_once
 
 
 class Seen:
@@ -257,19 +258,29 @@ def test_data_may_have_aliases() -> None:
 
 
 @pytest.mark.parametrize("name", [*REDUCTIONS, *SCANS])
-def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(name: str) -> None:
+def test_graphs_over_chunks_in_memory_are_run_in_the_calling_thread(name: str) -> None:
     lazy = (REDUCTIONS | SCANS)[name](there(ARRAY, 30))
     counts: list[int] = []
 
     def get(dsk: Any, keys: Any, **_: Any) -> Any:
-        found = _find_unoptimized(dsk, set(dask.core.flatten([keys])))
-        counts.append(0 if found is None else len(found.launches))
-        return get_sync(dsk, keys)
+        layers = inline.built(dsk)
+        graph = convert_legacy_graph({k: v for layer in layers or [] for k, v in layer.items()})
+        if layers is None or not inline.is_quick(graph):
+            return get_sync(dsk, keys)
+        wanted = set(dask.core.flatten([keys]))
+        found = find_launches(graph, wanted)
+        counts.append(len(found.launches))
+        for launch in found.launches:
+            put_in(found.graph, launch, partial(Seen.run, launch))
+        results = inline.run(found.graph, wanted, lambda task, data: task(data))
+        assert results.keys() == wanted
+        return nested_get(keys, results)
 
-    lazy.persist(scheduler=get)
-    # The others have tasks of Dask's, too.
-    launches = 0 if name in ("fused", "described", "flat", "cumprod") else 1
-    assert counts == [2 if name == "lazy range" else launches]
+    (result,) = dask.compute(lazy, scheduler=get)
+    np.testing.assert_array_equal(result, dask.compute(lazy, scheduler="sync")[0])
+    # Those without have steps of Dask's that might take long.
+    wanted = {"described": [], "flat": [], "lazy range": [2]}
+    assert counts == wanted.get(name, [1])
 
 
 @pytest.mark.parametrize("q", [0.5, [0.1, 0.25, 0.9]])
@@ -277,34 +288,9 @@ def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(n
 def test_quantiles_are_launches_one_after_the_other(dtype: str, q: Any) -> None:
     array = numbers().astype(dtype)
     lazy = dc.quantile(there(array, 30), q)
-    done: list[str] = []
-
-    class Plain:
-        """A launcher that computes the tasks that a launch replaces."""
-
-        def run(self, launch: MultichunkLaunch, values: list[Any]) -> list[Any]:
-            done.append("count" if launch.op else "collect")
-            return Seen.run(launch, values)
-
-    def get(dsk: Any, keys: Any, **_: Any) -> Any:
-        found = _find_unoptimized(dsk, set(dask.core.flatten([keys])))
-        assert found is not None
-        launches = [*reversed(found.launches)]
-        launcher: Any = Plain()
-        explained: dict[str, str] = {}
-        _run_at_once(
-            found.graph, [LaunchTask(one, launcher, get_sync, explained) for one in launches]
-        )
-        assert sorted(explained) == sorted({one.name for one in launches})
-        return get_sync(found.graph, keys)
-
-    (found,) = dask.compute(lazy, scheduler=get)
-    np.testing.assert_array_equal(found, np.quantile(array, q))
-    assert "collect" in done
-    assert done[0] == "count" == done[-1]
-    assert len(done) >= 4
-
     seen = Seen()
     (found,) = dask.compute(lazy, scheduler=seen.get)
     np.testing.assert_array_equal(found, np.quantile(array, q))
-    assert sorted(done) == sorted("count" if one.op else "collect" for one in seen.launches)
+    done = ["count" if one.op else "collect" for one in seen.launches]
+    assert done.count("count") >= 2
+    assert "collect" in done

@@ -32,7 +32,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, ge
 import dask.array as da
 import numpy as np
 from dask import compute
-from dask.array.core import handle_out
+from dask.array.core import Array, handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
@@ -44,6 +44,7 @@ from dask_coop.api.call.results import Histogram, Histogram2D
 from dask_coop.api.call.units import with_units
 from dask_coop.errors import Declined, Incompatible, Refused, RefusedByDask, Silent
 from dask_coop.graph import config, executor
+from dask_coop.graph.joined import joined, split
 from dask_coop.graph.transfer import copy_to_host
 
 P = ParamSpec("P")
@@ -67,6 +68,12 @@ HISTOGRAMS: dict[str, type[Any]] = {
     "histogram": Histogram,
     "histogram2d": Histogram2D,
     "histogramdd": Histogram,
+}
+
+#: The blockwise functions whose chunks may be joined: results have their chunks, or one.
+_JOINS = {
+    *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max")),
+    *("digitize", "isin", "unique", "value_counts"),
 }
 
 #: The documented name, which stays when this module moves.
@@ -328,7 +335,36 @@ def _build(
             arguments = signature.bind(*args, **kwargs).arguments
             widened: R = _in_float32(build, **arguments)
             return widened
+        if kind != "blockwise" or function.__name__ in _JOINS:
+            return _with_joined_chunks(build, args, kwargs)
         return build(*args, **kwargs)
+
+
+def _with_joined_chunks(
+    build: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> R:
+    """Build a lazy result of arrays whose small chunks, in the memory of a GPU, are joined."""
+    arrays: list[Any] = []
+    convert_parts(
+        lambda x: arrays.append(x) if type(x) is Array else None, [*args, *kwargs.values()]
+    )
+    of = None
+    if (
+        executor.runner() is None
+        and kwargs.get("out") is None
+        and not kwargs.get("include_initial")
+    ):
+        of = joined(arrays)
+    if of is None:
+        return build(*args, **kwargs)
+    joins = of.arrays
+    args, named = (
+        convert_parts(lambda x: joins.get(id(x), x), values)
+        for values in (args, [*kwargs.values()])
+    )
+    result = build(*args, **dict(zip(kwargs, named, strict=True)))
+    whole: R = convert_parts(partial(split, of=of), result)
+    return whole
 
 
 def _build_or_pass(

@@ -46,6 +46,8 @@ from dask_coop.chunks.cupy.order_statistics import order_statistics as order_sta
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.select import compress as compress
 from dask_coop.chunks.cupy.select import flatnonzero as flatnonzero
+from dask_coop.chunks.cupy.transpose import join as join
+from dask_coop.chunks.cupy.transpose import most_joined as most_joined
 from dask_coop.chunks.cupy.transpose import transpose as transpose
 from dask_coop.chunks.cupy.unique import isin as isin
 from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct

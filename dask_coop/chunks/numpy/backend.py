@@ -34,7 +34,9 @@ from dask_coop.chunks.numpy.unique import searchsorted as searchsorted
 from dask_coop.chunks.numpy.windows import move as move
 from dask_coop.chunks.one_by_one import downsweep as downsweep
 from dask_coop.chunks.one_by_one import histogram_all as histogram_all
+from dask_coop.chunks.one_by_one import join as join
 from dask_coop.chunks.one_by_one import lift_all as lift_all
+from dask_coop.chunks.one_by_one import most_joined as most_joined
 from dask_coop.chunks.one_by_one import synchronize as synchronize
 from dask_coop.chunks.one_by_one import upsweep as upsweep
 

@@ -1,4 +1,4 @@
-"""Programs of kernel_transpose.cuh, which copy with axes in another order, and the plan of a copy.
+"""Programs of kernel_transpose.cuh and kernel_join.cuh, which copy, and the plan of a copy.
 
 A copy is planned in bytes, because kernels ignore the values that they move::
 
@@ -45,6 +45,9 @@ TILES = {
     8: Tile(32, 256, (2, 1)),
     16: Tile(32, 256, (1,)),
 }
+
+#: The words of a joined chunk that a block copies at a time.
+JOINED_TILE = 4 * THREADS
 
 #: The tiles side by side that neighbouring blocks take.
 BAND = 4
@@ -122,10 +125,22 @@ def rows(size: int, dims: int) -> str:
 
 def programs(size: int) -> Iterator[str]:
     """Yield every program for words of `size` bytes."""
+    yield join(size)
     for dims in BATCHES:
         yield from (tiles(size, v, dims) for v in TILES[size].vectors)
         yield boxes(size, dims)
         yield rows(size, dims)
+
+
+def join(size: int) -> str:
+    """Return the program that copies chunks into one array, as words of `size` bytes."""
+    return f"""#include "kernel_join.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS})
+entry(const JoinedChunk* chunks, i64 tiles, i64 pitch, void* out) {{
+  join_chunks<{size}, {THREADS}, {JOINED_TILE // THREADS}>(chunks, tiles, pitch, out);
+}}
+"""
 
 
 def _program(parameters: str, call: str, dims: int, threads: int = THREADS) -> str:

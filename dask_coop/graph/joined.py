@@ -1,0 +1,218 @@
+"""Join small chunks in the memory of a GPU, so that a call has few tasks instead of many.
+
+A task costs the host as much time as a GPU needs for hundreds of megabytes. Chunks that are in
+memory already can be joined in the order of their array; the results are cut where the chunks of
+the array end::
+
+    x0 x1 x2 ... x63  --join-->  x0...x63  --cumsum-->  y0...y63  --split-->  y0 y1 y2 ... y63
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from operator import getitem
+from typing import Any, NamedTuple
+
+from dask.array.core import Array, new_da_object
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import DataNode, Task, TaskRef
+from dask.tokenize import tokenize
+from dask.utils import key_split
+
+from dask_coop import chunks
+from dask_coop.graph.fusion import add
+
+#: Larger chunks keep a GPU busy for as long as their tasks keep the host.
+LARGE_BYTES = 1 << 27
+
+Sizes = tuple[tuple[int, ...], ...]
+Span = tuple[int, int]
+
+
+class Joined(NamedTuple):
+    """Arrays with joined chunks.
+
+    Attributes
+    ----------
+    arrays : dict of int to Array
+        By the id of the array that each takes the place of.
+    before, after : tuple of tuples of int
+        The chunks of the arrays as they were, and with joined chunks.
+    spans : list of lists of (int, int)
+        Along each axis, the first chunk of each joined one, and the one behind its last.
+    """
+
+    arrays: dict[int, Array]
+    before: Sizes
+    after: Sizes
+    spans: list[list[Span]]
+
+
+def joined(arrays: Sequence[Array]) -> Joined | None:
+    """Return arrays of one shape with their chunks joined; None if they stay as they are.
+
+    They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
+    Arrays of one chunk of another shape may be among them.
+    """
+    several = [x for x in arrays if x.npartitions > 1]
+    if not several or any(x.chunks != several[0].chunks for x in several):
+        return None
+    before = several[0].chunks
+    itemsize = max(x.dtype.itemsize for x in several)
+    largest = math.prod(map(max, before)) * itemsize
+    # A length may be unknown, and then is NaN.
+    if not 0 < largest < LARGE_BYTES:
+        return None
+    first = _in_memory(several[0], (0,) * several[0].ndim)
+    most = 0 if first is None else chunks.backend_of(first).most_joined(first)
+    if not most:
+        return None
+    spans = _spans(before, most // itemsize)
+    after = tuple(
+        tuple(sum(sizes[slice(*span)]) for span in along)
+        for sizes, along in zip(before, spans, strict=True)
+    )
+    if after == before or _is_ambiguous(before, after):
+        return None
+    joins: dict[int, Array] = {}
+    for x in arrays:
+        if x.chunks == before:
+            blocks = _blocks(x, first.device)
+            if blocks is None:
+                return None
+            joins[id(x)] = _join(x, blocks, spans, after)
+    return Joined(joins, before, after, spans)
+
+
+def _in_memory(x: Array, index: tuple[int, ...]) -> Any:
+    """Return a block of an array if it is computed already and an array of its class."""
+    layer = x.dask.layers.get(x.name)
+    node: Any = layer.mapping.get((x.name, *index)) if type(layer) is MaterializedLayer else None
+    block = node.value if type(node) is DataNode else node
+    return block if type(block) is type(x._meta) else None
+
+
+def _blocks(x: Array, device: Any) -> list[Any] | None:
+    """Return the blocks of an array in C order; None unless all are as declared, on a device."""
+    blocks = []
+    lengths = itertools.product(*x.chunks)
+    for index, shape in zip(itertools.product(*map(range, x.numblocks)), lengths, strict=True):
+        block = _in_memory(x, index)
+        if block is None or block.dtype != x.dtype or block.shape != shape:
+            return None
+        if block.device != device:
+            return None
+        blocks.append(block)
+    return blocks
+
+
+def _spans(before: Sizes, most: int) -> list[list[Span]]:
+    """Return which neighbours to unite, the first axes first, into up to `most` elements each."""
+    box = [max(sizes) for sizes in before]
+    spans = [[(i, i + 1) for i in range(len(sizes))] for sizes in before]
+    for axis, sizes in enumerate(before):
+        spans[axis] = _united(sizes, most // max(1, math.prod(box) // box[axis]))
+        box[axis] = max(sum(sizes[slice(*span)]) for span in spans[axis])
+        if len(spans[axis]) > 1:
+            break
+    return spans
+
+
+def _united(sizes: tuple[int, ...], most: int) -> list[Span]:
+    spans: list[Span] = []
+    begin = length = 0
+    for i, size in enumerate(sizes):
+        if i > begin and length + size > most:
+            spans.append((begin, i))
+            begin, length = i, 0
+        length += size
+    return [*spans, (begin, len(sizes))]
+
+
+def _is_ambiguous(before: Sizes, after: Sizes) -> bool:
+    """Return whether the chunks of a result would not tell those of the array."""
+    ends: dict[tuple[int, ...], tuple[int, ...]] = {}
+    return any(ends.setdefault(a, b) != b for a, b in zip(after, before, strict=True))
+
+
+def _join(x: Array, blocks: list[Any], spans: list[list[Span]], after: Sizes) -> Array:
+    name = f"{key_split(x.name)}-joined-{tokenize(x.name, after)}"
+    strides = [math.prod(x.numblocks[d + 1 :]) for d in range(x.ndim)]
+    tasks: dict[Any, Task] = {}
+    for index in itertools.product(*(range(len(along)) for along in spans)):
+        ranges = [range(*along[i]) for along, i in zip(spans, index, strict=True)]
+        of = [
+            blocks[sum(i * stride for i, stride in zip(place, strides, strict=True))]
+            for place in itertools.product(*ranges)
+        ]
+        key = (name, *index)
+        tasks[key] = Task(key, join, of, tuple(map(len, ranges)))
+    graph = HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()})
+    return new_da_object(graph, name, after, meta=x._meta)
+
+
+class JoinTask(NamedTuple):
+    """The arguments of a call of `join`."""
+
+    blocks: list[Any]
+    grid: tuple[int, ...]
+
+    def begins(self) -> Iterator[tuple[int, ...]]:
+        """Yield the place in the joined array of the first element of each block, in C order."""
+        ndim = len(self.grid)
+        strides = [math.prod(self.grid[d + 1 :]) for d in range(ndim)]
+        lengths = [
+            [self.blocks[i * strides[d]].shape[d] for i in range(self.grid[d])] for d in range(ndim)
+        ]
+        return itertools.product(*([0, *itertools.accumulate(n)][:-1] for n in lengths))
+
+
+def read_join(task: Any) -> JoinTask | None:
+    """Return the arguments of a task that joins blocks; None for other tasks."""
+    return JoinTask(*task.args) if type(task) is Task and task.func is join else None
+
+
+def join(blocks: list[Any], grid: tuple[int, ...]) -> Any:
+    """Return the array of blocks, given in C order, of which there are `grid` along each axis."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return chunks.backend_of(blocks[0]).join(blocks, grid)
+
+
+def split(y: Any, of: Joined) -> Any:
+    """Return a result of joined arrays with the chunks that it would have without joining."""
+    if not isinstance(y, Array):
+        return y
+    ends = {a: b for a, b in zip(of.after, of.before, strict=True) if a != b}
+    sizes = tuple(ends.get(along, along) for along in y.chunks)
+    if sizes == y.chunks:
+        return y
+    prefix, _, token = y.name.rpartition("-")
+    name = f"{prefix}-split-{token}"
+    tasks = dict(_split(y, name, sizes, of))
+    return new_da_object(add(y.dask, name, tasks, {y.name}), name, sizes, meta=y._meta)
+
+
+def _split(y: Array, name: str, sizes: Sizes, of: Joined) -> Iterator[tuple[Any, Any]]:
+    known = dict(zip(of.after, of.spans, strict=True))
+    places = [
+        [(i, slice(None)) for i in range(len(after))]
+        if after == before
+        else [*_places(before, known[after])]
+        for after, before in zip(y.chunks, sizes, strict=True)
+    ]
+    for index in itertools.product(*(range(len(along)) for along in sizes)):
+        along = [place[i] for place, i in zip(places, index, strict=True)]
+        key, source = (name, *index), (y.name, *(block for block, _ in along))
+        yield key, Task(key, getitem, TaskRef(source), tuple(cut for _, cut in along))
+
+
+def _places(before: tuple[int, ...], spans: list[Span]) -> Iterator[tuple[int, slice]]:
+    """Yield the united chunk that has each chunk, and where."""
+    for block, span in enumerate(spans):
+        at = 0
+        for size in before[slice(*span)]:
+            yield block, slice(at, at + size)
+            at += size

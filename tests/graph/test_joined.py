@@ -1,0 +1,250 @@
+"""Chunks in the memory of a GPU are joined: the same results in the same chunks, in fewer tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import Task
+from dask.utils import ensure_dict
+from support.host_cupy.gpus import FakeGpus
+
+import dask_coop as dc
+from dask_coop.chunks.numpy import backend
+from dask_coop.graph import joined
+from dask_coop.node.find import find_launches
+
+ARRAY = np.random.default_rng(0).random((100, 60)).astype("f4")
+LABELS = (ARRAY * 5).astype("i4")
+CHUNKS = [(10, 60), (10, 20), (7, 13), ((0, 3, 47, 50), (60,)), (100, 6)]
+
+#: Calls of an array in memory, and of labels in the same chunks.
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda x, _: dc.sum(x),
+    "std": lambda x, _: dc.std(x, axis=0),
+    "argmax": lambda x, _: dc.argmax(x, axis=1),
+    "argmin of all": lambda x, _: dc.argmin(x),
+    "min, kept": lambda x, _: dc.min(x, axis=0, keepdims=True),
+    "where": lambda x, by: dc.sum(x, axis=1, where=by),
+    "cumsum": lambda x, _: dc.cumsum(x, axis=0),
+    "cumsum, reversed": lambda x, _: dc.scan(x, np.maximum, axis=1, reverse=True),
+    "with the initial": lambda x, _: dc.cumulative_sum(x, axis=0, include_initial=True),
+    "ffill": lambda x, _: dc.ffill(x, axis=0),
+    "window": lambda x, _: dc.move_mean(x, 7, axis=0),
+    "unique": lambda x, by: dc.unique(by),
+    "inverse": lambda x, by: dc.unique(by, return_inverse=True)[1],
+    "counts": lambda x, by: dc.value_counts(by)[1],
+    "isin": lambda x, by: dc.isin(by, [1, 3]),
+    "digitize": lambda x, _: dc.digitize(x, np.linspace(0, 1, 5)),
+    "histogram": lambda x, _: dc.histogram(x, 8, (0, 1))[0],
+    "by line": lambda x, _: dc.histogram(x, 8, (0, 1), axis=1)[0],
+    "weights": lambda x, by: dc.histogram(x, 8, (0, 1), weights=by)[0],
+    "two coordinates": lambda x, by: dc.histogram2d(x, by, 4, ((0, 1), (0, 5)))[0],
+    "topk": lambda x, _: dc.topk(x, 3, axis=0),
+    "argtopk": lambda x, _: dc.argtopk(x, 3, axis=1),
+    "median": lambda x, _: dc.median(x),
+    "quantiles": lambda x, _: dc.quantile(x, [0.1, 0.5], axis=1),
+    "groups": lambda x, by: dc.groupby_reduce(x, by, func="mean", expected_groups=np.arange(5))[0],
+    "known groups": lambda x, _: dc.groupby_reduce(x, np.arange(60) % 5, func="max")[0],
+    "scan of groups": lambda x, _: dc.groupby_scan(x, np.arange(60) % 5, func="cumsum"),
+}
+
+
+@pytest.fixture
+def joining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Join chunks of NumPy, as those on a GPU are."""
+    monkeypatch.setattr(backend, "most_joined", lambda x: 4 * 40 * 60)
+
+
+def in_memory(array: Any, chunks: Any) -> da.Array:
+    return da.from_array(array, chunks=chunks).persist(scheduler="sync")
+
+
+def count(x: da.Array) -> int:
+    """Return the number of tasks that join chunks."""
+    tasks = ensure_dict(x.dask).values()
+    return sum(isinstance(task, Task) and task.func is joined.join for task in tasks)
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_results_and_their_chunks_are_those_of_the_array(
+    name: str, chunks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, by = in_memory(ARRAY, chunks), in_memory(LABELS, chunks)
+    if name == "where":
+        by = in_memory(LABELS > 2, chunks)
+    wanted = CALLS[name](x, by)
+    assert not count(wanted)
+    monkeypatch.setattr(backend, "most_joined", lambda x: 4 * 40 * 60)
+    result = CALLS[name](x, by)
+    if name == "with the initial":
+        assert not count(result)
+        return
+    assert count(result)
+    known = all(n == n for along in wanted.chunks for n in along)
+    # These merge chunks themselves.
+    merging = name in ("quantiles", "scan of groups")
+    assert result.chunks == wanted.chunks or not known or merging
+    assert result.dtype == wanted.dtype
+    got, expected = dask.compute(result, wanted, scheduler="sync")
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    for index in np.ndindex(*result.numblocks) if known and result.ndim else ():
+        block = result.blocks[index].compute(scheduler="sync")
+        assert block.shape == tuple(n[i] for n, i in zip(result.chunks, index, strict=True))
+
+
+@pytest.mark.usefixtures("joining")
+def test_neighbours_are_joined_along_the_first_axes_first() -> None:
+    x = in_memory(ARRAY, (10, 20))
+    rows = joined.joined([x])
+    assert rows is not None
+    assert rows.after == ((100,), (20, 20, 20))
+    few = joined.joined([in_memory(ARRAY[:40], (10, 20))])
+    assert few is not None
+    assert few.after == ((40,), (60,))
+    assert joined.joined([in_memory(ARRAY, (10, 60))]).after == ((40, 40, 20), (60,))  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("joining")
+@pytest.mark.parametrize(
+    "arrays",
+    {
+        "lazy": lambda: [in_memory(ARRAY, 10) + 1],
+        "one chunk": lambda: [in_memory(ARRAY, 100)],
+        "other chunks": lambda: [in_memory(ARRAY, 10), in_memory(ARRAY, 20)],
+        "one of them lazy": lambda: [in_memory(ARRAY, 10), in_memory(ARRAY, 10) + 1],
+        "another dtype": lambda: [
+            da.map_blocks(lambda b: b.astype("f8"), in_memory(ARRAY, 10), dtype="f4").persist(
+                scheduler="sync"
+            )
+        ],
+        "unknown lengths": lambda: [
+            dc.compress(in_memory(ARRAY[0] > 0.5, 10), in_memory(ARRAY[0], 10)).persist()
+        ],
+        # The chunks of a result would not tell which axis they are of.
+        "ambiguous": lambda: [in_memory(ARRAY[:60], ((10,) * 6, (20, 40)))],
+        "masked": lambda: [in_memory(np.ma.array(ARRAY, mask=ARRAY > 0.5), 10)],
+        "no elements": lambda: [in_memory(ARRAY[:0], 10)],
+    }.values(),
+)
+def test_other_arrays_stay_as_they_are(
+    arrays: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined, "_united", lambda sizes, most: [(0, len(sizes))])
+    assert joined.joined(arrays()) is None
+
+
+@pytest.mark.usefixtures("joining")
+def test_large_chunks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "LARGE_BYTES", 4 * 10 * 60)
+    assert joined.joined([in_memory(ARRAY, (10, 60))]) is None
+    assert joined.joined([in_memory(ARRAY, (9, 60))]) is not None
+
+
+@pytest.mark.usefixtures("joining")
+def test_an_array_for_the_result_is_filled() -> None:
+    out = da.zeros(60, chunks=60)
+    x = in_memory(ARRAY, (10, 60))
+    dc.sum(x, axis=0, out=out)
+    np.testing.assert_allclose(out.compute(), ARRAY.sum(0), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("joining")
+@pytest.mark.parametrize("name", ["sum", "argmin of all", "histogram"])
+def test_launches_take_the_chunks_themselves(name: str) -> None:
+    x = in_memory(ARRAY, (10, 20))
+    lazy = CALLS[name](x, None)
+    graph = ensure_dict(lazy.dask)
+    wanted = {*dask.core.flatten(lazy.__dask_keys__())}
+    (launch,) = find_launches(graph, wanted).launches
+    assert len(launch.blocks) == 30
+    found = find_launches(graph, wanted)
+    blocks = [found.graph[key].value for key in launch.blocks]
+    kept = [x.blocks[i, j].compute() for j in range(3) for i in range(10)]
+    for block, of in zip(blocks, kept, strict=True):
+        np.testing.assert_array_equal(block, of)
+    if launch.origins is not None:
+        starts = [(10 * i, 20 * j) for j in range(3) for i in range(10)]
+        assert [tuple(at for at, _ in origin) for origin in launch.origins] == starts
+    # The replaced tasks join the chunks.
+    assert count(lazy) == 3
+    assert sum(task.func is joined.join for task in launch.plain.values()) == 3
+
+
+@pytest.mark.usefixtures("joining")
+def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dask_coop.node import node as nodes
+
+    gpus = FakeGpus(1)
+    gpus.device_of = lambda x: 0 if isinstance(x, np.ndarray) else None  # type: ignore[method-assign]
+    monkeypatch.setattr(nodes, "_peers", lambda: gpus)
+    x = in_memory(ARRAY, (10, 60))
+    monkeypatch.setattr(dask.local, "get_async", None)
+    with dc.Node():
+        result = dc.std(x, axis=0).compute()
+        scanned = dc.cumsum(x, axis=0).persist()
+        assert scanned.numblocks == (10, 1)
+        np.testing.assert_allclose(scanned.compute(), np.cumsum(ARRAY, 0), rtol=1e-5)
+    np.testing.assert_allclose(result, ARRAY.std(0), rtol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
+@pytest.mark.parametrize("chunks", [*CHUNKS, (33, 7)], ids=str)
+def test_chunks_are_joined_on_a_gpu(cupy: Any, chunks: Any, dtype: str) -> None:
+    array = (ARRAY * 100).astype(dtype)
+    x = da.from_array(array, chunks=chunks)
+    x = x.map_blocks(cupy.asarray, meta=cupy.empty((0, 0), dtype)).persist(scheduler="sync")
+    result = joined.joined([x])
+    assert result is not None
+    (whole,) = result.arrays.values()
+    assert whole.numblocks == (1, 1)
+    np.testing.assert_array_equal(whole.compute(scheduler="sync").get(), array)
+
+
+@pytest.mark.gpu
+def test_chunks_of_three_axes_in_any_layout_are_joined_on_a_gpu(cupy: Any) -> None:
+    array = np.arange(4 * 6 * 10, dtype="f4").reshape(4, 6, 10)
+    for chunks in ((2, 3, 5), (1, 6, 10), (4, 2, 10), (4, 6, 3)):
+        x = da.from_array(array, chunks=chunks)
+        x = x.map_blocks(lambda b: cupy.asarray(b, order="F"), meta=cupy.empty((0, 0, 0), "f4"))
+        result = joined.joined([x.persist(scheduler="sync")])
+        assert result is not None
+        (whole,) = result.arrays.values()
+        np.testing.assert_array_equal(whole.compute(scheduler="sync").get(), array)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "with the initial"])
+def test_calls_on_a_gpu_make_as_few_launches_as_for_one_chunk(
+    cupy: Any, name: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dask_coop.cuda import launch
+
+    launches: list[str] = []
+    monkeypatch.setattr(launch, "count", launches.append)
+    labels = LABELS > 2 if name == "where" else LABELS
+    expected = CALLS[name](in_memory(ARRAY, 100), in_memory(labels, 100)).compute()
+    numbers = []
+    with dc.Node([0]) as node:
+        get = node.get if scheduler == "node" else scheduler
+        for n in (100, 10, 5):
+            x, by = (
+                da.from_array(a, chunks=(n, 60))
+                .map_blocks(cupy.asarray, meta=cupy.empty((0, 0), a.dtype))
+                .persist(scheduler="sync")
+                for a in (ARRAY, labels)
+            )
+            launches.clear()
+            result = CALLS[name](x, by).compute(scheduler=get)
+            numbers.append(len(launches))
+            np.testing.assert_allclose(cupy.asnumpy(result), expected, rtol=1e-5)
+    # At most two arrays are joined.
+    assert numbers[1] == numbers[2] <= numbers[0] + 2
