@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
+import numpy as np
 from dask.array.core import Array, new_da_object
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, Task, TaskRef
@@ -65,9 +66,9 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     # A length may be unknown, and then is NaN.
     if not 0 < largest < LARGE_BYTES:
         return None
-    first = _in_memory(several[0], (0,) * several[0].ndim)
-    most = 0 if first is None else chunks.backend_of(first).most_joined(first)
-    if not most:
+    first = _in_memory(several[0], [(0,) * several[0].ndim])
+    most = 0 if first is None else chunks.backend_of(first[0]).most_joined(first[0])
+    if first is None or not most:
         return None
     spans = _spans(before, most // itemsize)
     after = tuple(
@@ -77,35 +78,31 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     if after == before or _is_ambiguous(before, after):
         return None
     joins: dict[int, Array] = {}
+    places = [*np.ndindex(*several[0].numblocks)]
     for x in arrays:
         if x.chunks == before:
-            blocks = _blocks(x, first.device)
-            if blocks is None:
+            blocks = _in_memory(x, places)
+            if blocks is None or any(block.device != first[0].device for block in blocks):
                 return None
             joins[id(x)] = _join(x, blocks, spans, after)
     return Joined(joins, before, after, spans)
 
 
-def _in_memory(x: Array, index: tuple[int, ...]) -> Any:
-    """Return a block of an array if it is computed already and an array of its class."""
+def _in_memory(x: Array, places: list[tuple[int, ...]]) -> list[Any] | None:
+    """Return the blocks at some places of an array if all are computed and as it declares them."""
     layer = x.dask.layers.get(x.name)
-    node: Any = layer.mapping.get((x.name, *index)) if type(layer) is MaterializedLayer else None
-    block = node.value if type(node) is DataNode else node
-    return block if type(block) is type(x._meta) else None
-
-
-def _blocks(x: Array, device: Any) -> list[Any] | None:
-    """Return the blocks of an array in C order; None unless all are as declared, on a device."""
+    if type(layer) is not MaterializedLayer:
+        return None
+    tasks, name, kind, dtype = layer.mapping, x.name, type(x._meta), x.dtype
     blocks = []
-    lengths = itertools.product(*x.chunks)
-    for index, shape in zip(itertools.product(*map(range, x.numblocks)), lengths, strict=True):
-        block = _in_memory(x, index)
-        if block is None or block.dtype != x.dtype or block.shape != shape:
-            return None
-        if block.device != device:
+    for place in places:
+        node: Any = tasks.get((name, *place))
+        block = node.value if type(node) is DataNode else node
+        if type(block) is not kind or block.dtype != dtype:
             return None
         blocks.append(block)
-    return blocks
+    shapes = itertools.product(*x.chunks) if len(places) > 1 else (tuple(n[0] for n in x.chunks),)
+    return blocks if [block.shape for block in blocks] == [*shapes] else None
 
 
 def _spans(before: Sizes, most: int) -> list[list[Span]]:
@@ -139,16 +136,14 @@ def _is_ambiguous(before: Sizes, after: Sizes) -> bool:
 
 def _join(x: Array, blocks: list[Any], spans: list[list[Span]], after: Sizes) -> Array:
     name = f"{key_split(x.name)}-joined-{tokenize(x.name, after)}"
-    strides = [math.prod(x.numblocks[d + 1 :]) for d in range(x.ndim)]
+    grid = np.empty(len(blocks), object)
+    grid[:] = blocks
+    grid = grid.reshape(x.numblocks)
     tasks: dict[Any, Task] = {}
     for index in itertools.product(*(range(len(along)) for along in spans)):
-        ranges = [range(*along[i]) for along, i in zip(spans, index, strict=True)]
-        of = [
-            blocks[sum(i * stride for i, stride in zip(place, strides, strict=True))]
-            for place in itertools.product(*ranges)
-        ]
+        of = grid[tuple(slice(*along[i]) for along, i in zip(spans, index, strict=True))]
         key = (name, *index)
-        tasks[key] = Task(key, join, of, tuple(map(len, ranges)))
+        tasks[key] = Task(key, join, [*of.flat], of.shape)
     graph = HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()})
     return new_da_object(graph, name, after, meta=x._meta)
 

@@ -22,6 +22,7 @@ from dask.highlevelgraph import MaterializedLayer
 from dask.utils import methodcaller
 
 from dask_coop.graph.inputs import leaves
+from dask_coop.graph.joined import read_join
 from dask_coop.graph.tasks import Graph, RootTask, read
 from dask_coop.node.placement import OnAllGpus, copies_to_gpu, copies_to_host
 
@@ -73,7 +74,10 @@ def is_on_one_gpu(graph: Mapping[Any, Any], gpus: Any) -> bool:
     if all(read(task, RootTask) or _passes(task.func) for task in chunkwise):
         return True
     devices: set[int] = set()
-    for leaf in leaves([*chunkwise, *(n for n in graph.values() if type(n) is DataNode)]):
+    data = [node for node in graph.values() if type(node) is DataNode]
+    # Those of a join are on one GPU.
+    inputs = [join.blocks[0] if (join := read_join(task)) else task for task in chunkwise]
+    for leaf in leaves([*inputs, *data]):
         if (device := gpus.device_of(leaf)) is not None:
             devices.add(device)
         elif getattr(leaf, "nbytes", 0) > _SMALL_BYTES:

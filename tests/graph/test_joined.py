@@ -197,10 +197,10 @@ def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
 @pytest.mark.parametrize("chunks", [*CHUNKS, (33, 7)], ids=str)
-def test_chunks_are_joined_on_a_gpu(cupy: Any, chunks: Any, dtype: str) -> None:
+def test_chunks_are_joined_on_a_gpu(cp: Any, chunks: Any, dtype: str) -> None:
     array = (ARRAY * 100).astype(dtype)
     x = da.from_array(array, chunks=chunks)
-    x = x.map_blocks(cupy.asarray, meta=cupy.empty((0, 0), dtype)).persist(scheduler="sync")
+    x = x.map_blocks(cp.asarray, meta=cp.empty((0, 0), dtype)).persist(scheduler="sync")
     result = joined.joined([x])
     assert result is not None
     (whole,) = result.arrays.values()
@@ -209,11 +209,11 @@ def test_chunks_are_joined_on_a_gpu(cupy: Any, chunks: Any, dtype: str) -> None:
 
 
 @pytest.mark.gpu
-def test_chunks_of_three_axes_in_any_layout_are_joined_on_a_gpu(cupy: Any) -> None:
+def test_chunks_of_three_axes_in_any_layout_are_joined_on_a_gpu(cp: Any) -> None:
     array = np.arange(4 * 6 * 10, dtype="f4").reshape(4, 6, 10)
     for chunks in ((2, 3, 5), (1, 6, 10), (4, 2, 10), (4, 6, 3)):
         x = da.from_array(array, chunks=chunks)
-        x = x.map_blocks(lambda b: cupy.asarray(b, order="F"), meta=cupy.empty((0, 0, 0), "f4"))
+        x = x.map_blocks(lambda b: cp.asarray(b, order="F"), meta=cp.empty((0, 0, 0), "f4"))
         result = joined.joined([x.persist(scheduler="sync")])
         assert result is not None
         (whole,) = result.arrays.values()
@@ -224,7 +224,7 @@ def test_chunks_of_three_axes_in_any_layout_are_joined_on_a_gpu(cupy: Any) -> No
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "with the initial"])
 def test_calls_on_a_gpu_make_as_few_launches_as_for_one_chunk(
-    cupy: Any, name: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
+    cp: Any, name: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dask_coop.cuda import launch
 
@@ -238,13 +238,13 @@ def test_calls_on_a_gpu_make_as_few_launches_as_for_one_chunk(
         for n in (100, 10, 5):
             x, by = (
                 da.from_array(a, chunks=(n, 60))
-                .map_blocks(cupy.asarray, meta=cupy.empty((0, 0), a.dtype))
+                .map_blocks(cp.asarray, meta=cp.empty((0, 0), a.dtype))
                 .persist(scheduler="sync")
                 for a in (ARRAY, labels)
             )
             launches.clear()
             result = CALLS[name](x, by).compute(scheduler=get)
             numbers.append(len(launches))
-            np.testing.assert_allclose(cupy.asnumpy(result), expected, rtol=1e-5)
+            np.testing.assert_allclose(cp.asnumpy(result), expected, rtol=1e-5)
     # At most two arrays are joined.
     assert numbers[1] == numbers[2] <= numbers[0] + 2
