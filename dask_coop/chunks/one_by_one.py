@@ -43,5 +43,6 @@ def most_joined(x: Any) -> int:
 def join(blocks: Sequence[Any], grid: tuple[int, ...]) -> Any:
     """Return the array of blocks, of which there are `grid` along each axis."""
     nested = np.empty(len(blocks), object)
-    nested[:] = blocks
+    for i, block in enumerate(blocks):
+        nested[i] = block
     return np.block(nested.reshape(grid).tolist())

@@ -136,14 +136,12 @@ def _is_ambiguous(before: Sizes, after: Sizes) -> bool:
 
 def _join(x: Array, blocks: list[Any], spans: list[list[Span]], after: Sizes) -> Array:
     name = f"{key_split(x.name)}-joined-{tokenize(x.name, after)}"
-    grid = np.empty(len(blocks), object)
-    grid[:] = blocks
-    grid = grid.reshape(x.numblocks)
+    numbers = np.arange(len(blocks)).reshape(x.numblocks)
     tasks: dict[Any, Task] = {}
     for index in itertools.product(*(range(len(along)) for along in spans)):
-        of = grid[tuple(slice(*along[i]) for along, i in zip(spans, index, strict=True))]
+        of = numbers[tuple(slice(*along[i]) for along, i in zip(spans, index, strict=True))]
         key = (name, *index)
-        tasks[key] = Task(key, join, [*of.flat], of.shape)
+        tasks[key] = Task(key, join, [blocks[i] for i in of.flat], of.shape)
     graph = HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()})
     return new_da_object(graph, name, after, meta=x._meta)
 
