@@ -29,7 +29,7 @@ from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
-from dask_coop.graph import group_quantiles, grouped, matmul, trapezoids, windows
+from dask_coop.graph import group_quantiles, grouped, joined, matmul, trapezoids, windows
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -263,13 +263,16 @@ def _function(node: Any) -> Any:
 
 
 def _hands_on(node: Any) -> bool:
-    """Return whether a node is an alias, or calls a function that Dask puts between fused tasks."""
-    return isinstance(node, Alias) or getattr(_function(node), "__module__", None) in _BETWEEN
+    """Return whether a node is an alias, a view, or a call that Dask puts between fused tasks."""
+    function = _function(node)
+    passes = function is joined.cut or getattr(function, "__module__", None) in _BETWEEN
+    return isinstance(node, Alias) or passes
 
 
 def _is_ours(node: Any) -> bool:
-    module = getattr(_function(node), "__module__", None) or ""
-    return bool(module.partition(".")[0] == "dask_coop")
+    function = _function(node)
+    module = getattr(function, "__module__", None) or ""
+    return module.partition(".")[0] == "dask_coop" and function is not joined.cut
 
 
 def _is_value(node: Any) -> bool:
@@ -347,7 +350,7 @@ def _groups_of(lift: Task) -> int:
 
 
 def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
-    """Return how windows, areas or positions of groups are computed; empty if none are."""
+    """Return how windows, areas, joins or positions of groups are made; empty if none are."""
     if ends := calls.get(windows.reduce_windows):
         how = f"windows over {_count(len(ends), 'chunk')}"
         if lifted:
@@ -355,6 +358,9 @@ def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
         return how
     if areas := calls.get(trapezoids.areas_of_block):
         return f"areas between the samples of {_count(len(areas), 'chunk')}"
+    if joins := calls.get(joined.join):
+        n = sum(len(task.args[0]) for task in joins)
+        return f"{n} chunks in the memory of a GPU, joined to {len(joins)}"
     if calls.keys() == {chunks.asarray}:
         return "known when the graph is built"
     return ""

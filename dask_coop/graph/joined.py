@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,6 +173,11 @@ def join(blocks: list[Any], grid: tuple[int, ...]) -> Any:
     return chunks.backend_of(blocks[0]).join(blocks, grid)
 
 
+def cut(block: Any, place: tuple[slice, ...]) -> Any:
+    """Return a place of a joined block."""
+    return block[place]
+
+
 def split(y: Any, of: Joined) -> Any:
     """Return a result of joined arrays with the chunks that it would have without joining."""
     if not isinstance(y, Array):
@@ -199,7 +203,7 @@ def _split(y: Array, name: str, sizes: Sizes, of: Joined) -> Iterator[tuple[Any,
     for index in itertools.product(*(range(len(along)) for along in sizes)):
         along = [place[i] for place, i in zip(places, index, strict=True)]
         key, source = (name, *index), (y.name, *(block for block, _ in along))
-        yield key, Task(key, getitem, TaskRef(source), tuple(cut for _, cut in along))
+        yield key, Task(key, cut, TaskRef(source), tuple(cut for _, cut in along))
 
 
 def _places(before: tuple[int, ...], spans: list[Span]) -> Iterator[tuple[int, slice]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
+from dask._task_spec import Alias, DataNode, NestedContainer, Task
 from dask.array.core import concatenate3, concatenate_shaped, finalize
 from dask.array.optimization import optimize as optimize_arrays
 from dask.blockwise import Blockwise
@@ -22,7 +22,7 @@ from dask.highlevelgraph import MaterializedLayer
 from dask.utils import methodcaller
 
 from dask_coop.graph.inputs import leaves
-from dask_coop.graph.joined import read_join
+from dask_coop.graph.joined import cut, read_join
 from dask_coop.graph.tasks import Graph, RootTask, read
 from dask_coop.node.placement import OnAllGpus, copies_to_gpu, copies_to_host
 
@@ -120,8 +120,9 @@ def run(
             results[node.key] = node.value
         elif type(node) is Alias:
             results[node.key] = results[node.target]
-        elif (view := _slice(node)) is not None:
-            results[node.key] = results[node.args[0].key][view]
+        elif node.func is cut:
+            # A view, which launches nothing.
+            results[node.key] = cut(results[node.args[0].key], node.args[1])
         else:
             results[node.key] = call(node, {key: results[key] for key in node.dependencies})
         for key in node.dependencies:
@@ -129,14 +130,6 @@ def run(
             if not uses[key] and key not in wanted:
                 del results[key]
     return results
-
-
-def _slice(node: Any) -> tuple[slice, ...] | None:
-    """Return the slices that a task takes of a chunk, which launches nothing; else None."""
-    if node.func is not operator.getitem or type(node.args[0]) is not TaskRef:
-        return None
-    index = node.args[1]
-    return index if type(index) is tuple and all(type(i) is slice for i in index) else None
 
 
 def _order(graph: Mapping[Any, Any], wanted: Iterable[Any]) -> list[Any]:

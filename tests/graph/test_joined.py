@@ -156,6 +156,13 @@ def test_an_array_for_the_result_is_filled() -> None:
 
 
 @pytest.mark.usefixtures("joining")
+def test_explain_tells_that_chunks_are_joined() -> None:
+    rows = dc.explain(dc.cumsum(in_memory(ARRAY, (10, 60)), axis=0))
+    assert [row.operation for row in rows] == ["array-joined", "cumsum"]
+    assert rows[0].method.startswith("10 chunks in the memory of a GPU, joined to 3; 3 tasks")
+
+
+@pytest.mark.usefixtures("joining")
 @pytest.mark.parametrize("name", ["sum", "argmin of all", "histogram"])
 def test_launches_take_the_chunks_themselves(name: str) -> None:
     x = in_memory(ARRAY, (10, 20))

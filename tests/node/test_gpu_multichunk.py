@@ -14,6 +14,7 @@ from support.at_once import at_once
 from support.explained import launches
 
 import dask_coop as dc
+from dask_coop.graph import joined
 
 # One process at a time has all GPUs for its launches.
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("node")]
@@ -24,6 +25,12 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
   long long begin = clock64();
   while (clock64() - begin < cycles) {}
 }"""
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave chunks apart, which would be joined to one if they lie on one GPU."""
+    monkeypatch.setattr(joined, "LARGE_BYTES", 0)
 
 
 @pytest.fixture(scope="module")

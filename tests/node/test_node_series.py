@@ -18,6 +18,7 @@ from support.host_cupy.gpus import FakeGpus
 import dask_coop as dc
 from dask_coop.chunks.backend import BACKENDS
 from dask_coop.chunks.cupy.eligibility import Objection
+from dask_coop.graph import joined
 from dask_coop.node import node as module
 from dask_coop.node import room, run
 
@@ -127,6 +128,12 @@ OTHERS: dict[str, Call] = {
         months(x), MIXED, func="nanquantile", finalize_kwargs={"q": [0.1, 0.5]}
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave chunks apart, which would be joined to one if they lie on one GPU."""
+    monkeypatch.setattr(joined, "LARGE_BYTES", 0)
 
 
 @pytest.fixture(
