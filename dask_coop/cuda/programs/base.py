@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ CTYPES = {
 }
 
 
+@cache
 def ctype(dtype: np.dtype[Any]) -> str:
     """Return the C++ name of `dtype`, or of elements with their mask."""
     if dtype.names:

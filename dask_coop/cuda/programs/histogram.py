@@ -117,6 +117,7 @@ class Finder:
         return f"LimitedBins<T, E, {bins}>" if self.limited else bins
 
 
+@cache
 def finder(
     kind: Kind, samples: np.dtype[Any], edge: np.dtype[Any], limited: bool = False
 ) -> Finder:
