@@ -6,6 +6,8 @@ from dask_coop.chunks.backend import (
     backend_of,
     can_move,
     is_common,
+    is_mapped,
+    keeper,
     kind,
     put_into,
 )
@@ -17,7 +19,9 @@ __all__ = [
     "backend_of",
     "can_move",
     "is_common",
+    "is_mapped",
     "is_masked",
+    "keeper",
     "keeps_mask",
     "kind",
     "put_into",

@@ -15,7 +15,7 @@ from dask._task_spec import Task
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
 from dask_coop.graph.tasks import is_fused
-from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
+from dask_coop.graph.transfer import copy_once, copy_to_gpu, copy_to_host, store_chunk
 
 
 class OnAllGpus:
@@ -74,7 +74,7 @@ def copies_to_host(task: Any) -> bool:
 
 def copies_to_gpu(task: Any) -> bool:
     """Return whether a task, or one fused into it, copies an array from the host to a GPU."""
-    return _calls(task, (copy_to_gpu, to_cupy_dispatch), "asarray")
+    return _calls(task, (copy_once, copy_to_gpu, to_cupy_dispatch), "asarray")
 
 
 def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
