@@ -446,6 +446,12 @@ def keeper(kind: str) -> tuple[int | None, int]:
     return device
 
 
+def empty_on_host(kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return a new NumPy array for chunks of a kind, which may reuse memory of dropped results."""
+    functions = import_module(BACKENDS[kind].module)
+    return getattr(functions, "empty_on_host", np.empty)(shape, dtype)
+
+
 def put_into(out: np.ndarray[Any, Any], x: Any, nbytes: int | None = None) -> None:
     """Copy `x` into a NumPy array of its shape; copies are staged as in `asarray`."""
     backend_of(x).to_numpy(x, nbytes, out)

@@ -21,14 +21,15 @@ itself is replaced, and restored when nobody wants it any more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from dask.array.core import Array, load_store_chunk, new_da_object
+from dask.array.core import Array, finalize, load_store_chunk, new_da_object
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token, optimize_blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
@@ -74,6 +75,58 @@ def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> A
 def copy_to_host(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return a chunk on the host; the options are those of `configured`."""
     return chunks.asarray(x, "numpy", nbytes, direct)
+
+
+def join_on_host(results: Any) -> Any:
+    """Return the blocks of a result, nested as Dask's `finalize` takes them, as one host array.
+
+    Blocks on GPUs are copied straight into the memory of the whole.
+    """
+    blocks = dict(_unnested(results))
+    if not any(chunks.can_move(block, "cupy") for block in blocks.values()):
+        return finalize(results)
+    if (sizes := _sizes(blocks)) is None:
+        return finalize(_each_on_host(results))
+    shape, dtype = tuple(map(sum, sizes)), next(iter(blocks.values())).dtype
+    whole = chunks.empty_on_host("cupy", shape, dtype)
+    starts = [list(accumulate(lengths, initial=0)) for lengths in sizes]
+    for index, block in blocks.items():
+        ends = zip(starts, index, strict=True)
+        # With an ellipsis, because an array without axes would give a scalar.
+        chunks.put_into(whole[(*(slice(*at[i : i + 2]) for at, i in ends), ...)], block)
+    return whole
+
+
+def _unnested(blocks: Any, index: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the indices of blocks in nested lists, and the blocks."""
+    if not isinstance(blocks, list | tuple):
+        yield index, blocks
+        return
+    for i, inner in enumerate(blocks):
+        yield from _unnested(inner, (*index, i))
+
+
+def _each_on_host(blocks: Any) -> Any:
+    """Return nested blocks, each on the host."""
+    if isinstance(blocks, list | tuple):
+        return [*map(_each_on_host, blocks)]
+    return copy_to_host(blocks)
+
+
+def _sizes(blocks: Mapping[tuple[int, ...], Any]) -> list[list[int]] | None:
+    """Return the lengths of blocks along each axis; None if they are no plain array's."""
+    first = next(iter(blocks.values()))
+    sizes: list[list[int]] = [[] for _ in range(getattr(first, "ndim", 0))]
+    for index, block in blocks.items():
+        is_plain = chunks.can_move(block, "cupy") or chunks.can_move(block, "numpy")
+        if not is_plain or block.dtype != first.dtype or not len(index) == block.ndim == len(sizes):
+            return None
+        for i, length, lengths in zip(index, block.shape, sizes, strict=True):
+            if i == len(lengths):
+                lengths.append(length)
+            if length != lengths[i]:
+                return None
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ from dask_coop.chunks.cupy.unique import positions as positions
 from dask_coop.chunks.cupy.unique import searchsorted as searchsorted
 from dask_coop.chunks.cupy.windows import move as move
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.cuda import pressure
+from dask_coop.cuda import pressure, transfer
 from dask_coop.cuda.launch import RANGES as RANGES
 from dask_coop.cuda.ring import FileRange
 from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
@@ -246,6 +246,11 @@ def from_numpy(
 def keeper() -> tuple[int | None, int]:
     """Return the current device and its bytes of memory; None if chunks cannot be kept there."""
     return pressure.keeper(KEPT_CHUNKS.free)
+
+
+def empty_on_host(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a new array on the host for chunks that leave a GPU."""
+    return transfer.empty_on_host(shape, dtype)
 
 
 def _has_complex_nan(x: Array) -> bool:
