@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -17,7 +18,7 @@ from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import declared_by
 from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.graph.transfer import configured, copied, copy_to_gpu, copy_to_host, keeping
+from dask_coop.graph.transfer import configured, copied, copy_to_gpu, copy_to_host, keeping, on_host
 
 
 @public("blockwise", dask=False)
@@ -143,6 +144,8 @@ def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Arra
             raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
     elif to != "numpy":
         return x
+    if to == "numpy" and x.npartitions > 1 and not math.isnan(x.size):
+        return on_host(x, f"to-host-{tokenize(x, *settings)}", meta)
     if room and keep is not False:
         name_of_kept = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"
         if (kept := copied(x, name_of_kept, meta, room, bool(keep))) is not None:

@@ -34,7 +34,7 @@ from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token, optimize_bl
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
-from dask.utils import Dispatch
+from dask.utils import Dispatch, cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.chunks.dtypes import Declared, casts, declared_by
@@ -42,7 +42,7 @@ from dask_coop.chunks.files import Direct
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.chunks.sources import stamps
 from dask_coop.graph import config
-from dask_coop.graph.fusion import Sources, owners
+from dask_coop.graph.fusion import Blocks, Sources, owners
 from dask_coop.graph.inputs import leaves
 
 #: The bytes of pinned memory for a GPU, None for the default; and whether to read files directly.
@@ -72,9 +72,99 @@ def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> A
 
 
 @casts
-def copy_to_host(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
-    """Return a chunk on the host; the options are those of `configured`."""
+def copy_to_host(
+    x: Any, nbytes: int | None = None, direct: Direct = "auto", slot: Slot | None = None
+) -> Any:
+    """Return a chunk on the host; the options are those of `configured`.
+
+    A `Whole` in the place of this function takes note of the `slot`.
+    """
     return chunks.asarray(x, "numpy", nbytes, direct)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a block belongs in its array.
+
+    Attributes
+    ----------
+    name : str
+        The name of the array.
+    index : tuple of int
+        The index of the block.
+    shape : tuple of int
+        The shape of the array.
+    slices : tuple of slice
+        The elements of the block.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    shape: tuple[int, ...]
+    slices: tuple[slice, ...]
+
+
+class Slots(BlockwiseDep):  # type: ignore[misc]
+    """The slots of the blocks of an array named `name` that has the known chunks of `x`."""
+
+    produces_tasks = False
+
+    def __init__(self, x: Array, name: str) -> None:
+        self._name, self._shape, self._chunks = name, x.shape, x.chunks
+        self.numblocks: tuple[int, ...] = x.numblocks
+
+    def __getitem__(self, index: tuple[int, ...]) -> Slot:
+        """Return the slot of the block at an index."""
+        ends = (cached_cumsum(sizes, initial_zero=True) for sizes in self._chunks)
+        slices = (slice(at[i], at[i + 1]) for at, i in zip(ends, index, strict=True))
+        return Slot(self._name, tuple(index), self._shape, tuple(slices))
+
+    def __dask_tokenize__(self) -> Any:
+        """Return the values that identify the slots in keys."""
+        return type(self).__name__, self._name, self._chunks
+
+
+class Whole:
+    """One array on the host that the tasks of one computation copy their blocks into.
+
+    It takes the place of `copy_to_host` in these tasks, and its `join` that of Dask's `finalize`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._array: Any = None
+        self._blocks: dict[tuple[int, ...], Any] = {}
+
+    def __call__(self, x: Any, *, slot: Slot, **named: Any) -> Any:
+        """Return a chunk on the host, within the whole if it fits."""
+        with self._lock:
+            if self._array is None and chunks.can_move(x, "cupy"):
+                self._array = chunks.empty_on_host("cupy", slot.shape, x.dtype)
+            whole = self._array
+        declared = np.dtype(named.get("declared", {}).get(0, x.dtype))
+        if whole is not None and whole.dtype == x.dtype == declared:
+            target = whole[slot.slices]
+            if target.shape == x.shape:
+                chunks.put_into(target, x, named.get("nbytes"))
+                self._blocks[slot.index] = target
+                return target
+        return copy_to_host(x, **named)
+
+    def join(self, results: Any) -> Any:
+        """Return the whole if all blocks are in it, else the result of Dask's `finalize`."""
+        blocks = dict(_unnested(results))
+        if all(self._blocks.get(index) is block for index, block in blocks.items()):
+            return self._array
+        return finalize(results)
+
+
+def on_host(x: Array, name: str, meta: Any) -> Array:
+    """Return `x` with its chunks on the host; tasks know the slots of their blocks."""
+    nbytes, direct = configured()
+    options = {"nbytes": nbytes, "direct": direct}
+    layer = Blocks(name, x.ndim, copy_to_host, [x], {"slot": Slots(x, name)}, **options)
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
+    return new_da_object(graph, name, x.chunks, meta=meta)
 
 
 def join_on_host(results: Any) -> Any:
