@@ -25,6 +25,10 @@ KERNELS = PREFIX + "kernels"
 COMPILATIONS = PREFIX + "compile"
 TO_GPU = PREFIX + "from-numpy"
 TO_HOST = PREFIX + "to-numpy"
+#: Chunks that are kept on GPUs, that are not read again for it, and that are no longer kept.
+KEPT = PREFIX + "kept"
+FOUND = PREFIX + "kept-used"
+DROPPED = PREFIX + "kept-dropped"
 
 
 def count(activity: str, value: float = 1, unit: str = "count") -> None:

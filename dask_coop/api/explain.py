@@ -22,14 +22,23 @@ from typing import Any, NamedTuple
 from dask._task_spec import convert_legacy_graph
 from dask.base import is_dask_collection
 from dask.task_spec import Alias, DataNode, Task
-from dask.utils import ensure_dict, key_split
+from dask.utils import ensure_dict, format_bytes, key_split
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
-from dask_coop.graph import group_quantiles, grouped, joined, matmul, trapezoids, windows
+from dask_coop.chunks.kept import KEPT_CHUNKS
+from dask_coop.graph import (
+    group_quantiles,
+    grouped,
+    joined,
+    matmul,
+    transfer,
+    trapezoids,
+    windows,
+)
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -139,10 +148,11 @@ def explain(x: Any) -> Explanation:
     for collection in collections:
         graph |= ensure_dict(collection.__dask_graph__())
         kinds |= _kinds(collection)
-    graph = convert_legacy_graph(graph)
+    graph = transfer.with_readings(convert_legacy_graph(graph))
     # Fused tasks may hold fused tasks.
     while any(map(is_fused, graph.values())):
         graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
+        graph = transfer.with_readings(graph)
     return Explanation(_rows(graph, kinds))
 
 
@@ -306,7 +316,11 @@ def _method(tasks: list[Any]) -> str:
     elif lifts := _of_kind(tasks, LiftTask):
         n, form = len(lifts), "tree"
     else:
-        return f"chunk by chunk; {count}" if len(tasks) > 1 else count
+        how = "chunk by chunk"
+        if places := {*map(transfer.place_of, tasks)} - {None}:
+            kept, nbytes = KEPT_CHUNKS.of(places)
+            how += f", {kept} on GPUs already ({format_bytes(nbytes)})" if kept else ""
+        return f"{how}; {count}" if len(tasks) > 1 else count
     how = f"{form} over {_count(n, 'chunk')}"
     if fan_in := max((len(task.states) for task in _of_kind(tasks, StatesTask)), default=0):
         how += f", up to {_count(fan_in, 'state')} a task"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -16,21 +17,26 @@ from dask_coop import chunks
 from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import declared_by
 from dask_coop.chunks.files import NpyArray, open_npy
-from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
+from dask_coop.chunks.kept import KEPT_CHUNKS
+from dask_coop.graph.transfer import configured, copied, copy_to_gpu, copy_to_host, keeping, on_host
 
 
 @public("blockwise", dask=False)
-def to_gpu(x: Any) -> da.Array:
+def to_gpu(x: Any, keep: bool | None = None) -> da.Array:
     """Array with its chunks on GPUs, as CuPy arrays.
 
     Several threads copy chunks of 4 MiB and more through pinned memory, while tasks work on earlier
-    chunks.
+    chunks. Chunks that tasks read from files stay on the GPUs for later calls.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers of any byte order, in NumPy chunks. CuPy chunks
         stay where they are.
+    keep : bool, optional
+        Whether chunks stay on the GPUs after use. By default they do if tasks read them from a
+        source whose changes are noticed; False keeps none. With True you promise not to change the
+        values behind `x`, such as a NumPy array in memory, and its chunks are kept, too.
 
     Returns
     -------
@@ -46,7 +52,8 @@ def to_gpu(x: Any) -> da.Array:
         If elements have another dtype, or chunks are masked, or neither NumPy's nor CuPy's.
     ValueError
         If the configuration's ``coop.transfer.buffers`` is not a number of bytes or is less than 16
-        MiB, or ``coop.transfer.direct`` is none of its values.
+        MiB, or ``coop.transfer.direct`` or ``coop.transfer.keep`` is none of its values; or if
+        `keep` is none of its own.
 
     See Also
     --------
@@ -54,6 +61,10 @@ def to_gpu(x: Any) -> da.Array:
 
     Notes
     -----
+    ``coop.transfer.keep`` sets how much of a GPU's memory the kept chunks may take, 0.3 by default;
+    0 keeps none, and drops those of this process. The least recently used go first, and all of them
+    before an allocation fails. Tasks must not write into the chunks, as everywhere in Dask.
+
     ``coop.transfer.buffers`` in Dask's configuration sets how much pinned memory a process uses for
     each GPU, 128 MiB by default. The first copy allocates it, and the process keeps it.
 
@@ -72,7 +83,9 @@ def to_gpu(x: Any) -> da.Array:
     array = asanyarray(x)
     if not chunks.is_common(array.dtype):
         raise TypeError(f"to_gpu does not take dtype {array.dtype}, which CuPy does not have")
-    return _move("to_gpu", array, "cupy")
+    if keep is not None and not isinstance(keep, bool):
+        raise ValueError(f"keep must be True, False or None, got {keep!r}")
+    return _move("to_gpu", array, "cupy", keep)
 
 
 @public("blockwise", dask=False)
@@ -115,9 +128,12 @@ def to_host(x: Any) -> da.Array:
     return _move("to_host", asanyarray(x), "numpy")
 
 
-def _move(name: str, x: da.Array, to: str) -> da.Array:
+def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Array:
     """Return `x` with chunks of the kind `to`."""
     settings = configured()
+    room = keeping()
+    if not room:
+        KEPT_CHUNKS.clear()
     meta = x._meta
     if chunks.kind(meta) != to:
         chunks.refuse_masked(name, meta)
@@ -128,6 +144,12 @@ def _move(name: str, x: da.Array, to: str) -> da.Array:
             raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
     elif to != "numpy":
         return x
+    if to == "numpy" and x.npartitions > 1 and not math.isnan(x.size):
+        return on_host(x, f"to-host-{tokenize(x, *settings)}", meta)
+    if room and keep is not False:
+        name_of_kept = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"
+        if (kept := copied(x, name_of_kept, meta, room, bool(keep))) is not None:
+            return kept
     # Chunks that Dask takes for NumPy's may be CuPy's.
     return x.map_blocks(
         copy_to_host if to == "numpy" else copy_to_gpu,

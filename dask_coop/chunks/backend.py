@@ -26,7 +26,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.strategies import AUTO
 from dask_coop.algebra.windows import Window
-from dask_coop.chunks.files import Direct
+from dask_coop.chunks.files import Direct, map_of
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
 from dask_coop.meters import counted
@@ -437,9 +437,35 @@ def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto")
     return target.from_numpy(on_host, nbytes, direct)
 
 
+def keeper(kind: str) -> tuple[int | None, int]:
+    """Return the device that new arrays of a kind are on, and its bytes of memory.
+
+    The device is None if such arrays cannot be kept for other tasks.
+    """
+    try:
+        functions = import_module(BACKENDS[kind].module)
+    except ImportError:
+        return None, 0
+    device: tuple[int | None, int] = (
+        functions.keeper() if hasattr(functions, "keeper") else (None, 0)
+    )
+    return device
+
+
+def empty_on_host(kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return a new NumPy array for chunks of a kind, which may reuse memory of dropped results."""
+    functions = import_module(BACKENDS[kind].module)
+    return getattr(functions, "empty_on_host", np.empty)(shape, dtype)
+
+
 def put_into(out: np.ndarray[Any, Any], x: Any, nbytes: int | None = None) -> None:
     """Copy `x` into a NumPy array of its shape; copies are staged as in `asarray`."""
     backend_of(x).to_numpy(x, nbytes, out)
+
+
+def is_mapped(x: Any) -> bool:
+    """Return whether `x` is the memory of a mapped file."""
+    return isinstance(x, np.ndarray) and map_of(x) is not None
 
 
 def can_move(x: Any, kind: str) -> bool:

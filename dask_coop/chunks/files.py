@@ -114,7 +114,7 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
         return None
     if not (x.nbytes and x.flags.c_contiguous and x.dtype.isnative):
         return None
-    mapped = _map_of(x)
+    mapped = map_of(x)
     if mapped is None or mapped.closed:
         return None
     start = _address(np.frombuffer(mapped, "u1"))
@@ -166,7 +166,8 @@ def _keep(mapped: mmap, file: MappedFile | None) -> None:
         file.close()
 
 
-def _map_of(x: np.ndarray[Any, Any]) -> mmap | None:
+def map_of(x: np.ndarray[Any, Any]) -> mmap | None:
+    """Return the map in whose memory the elements of `x` are, or None."""
     owner: Any = x
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj

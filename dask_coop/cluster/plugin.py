@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.cluster.gpus import WorkerGpus
 from dask_coop.cluster.monitor import metered
 from dask_coop.cluster.versions import Portable, here, mismatch
@@ -179,9 +180,10 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
 
 
 def _close_rings() -> None:
-    """Free the pinned memory of this process."""
+    """Free the pinned memory of this process, and the chunks that it keeps on GPUs."""
     from dask_coop.cuda import transfer
 
+    KEPT_CHUNKS.clear()
     transfer.close()
 
 

@@ -126,10 +126,12 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
     out : numpy.ndarray, optional
         An array of the shape of `x` for the copy, which is then returned.
     """
-    if out is not None and not (out.shape == x.shape and out.dtype == x.dtype and out.flags.carray):
+    is_small = x.nbytes < SMALL_BYTES or _loops() is None
+    is_plain = out is None or (out.flags.carray and out.dtype == x.dtype and out.shape == x.shape)
+    if out is not None and not is_plain and (is_small or out.dtype != x.dtype):
         out[...] = to_host(x, nbytes)
         return out
-    if x.nbytes < SMALL_BYTES or _loops() is None:
+    if is_small:
         plain: Host = cupy.asnumpy(x, order="C", out=out)
         return plain
     with x.device:
@@ -139,8 +141,13 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
         result = _memory.empty(x.shape, x.dtype) if out is None else out
         # Wait here and not in the threads, which have other arrays to copy.
         ready.synchronize()
-        _with_rings(nbytes, partial(_drain, source, result))
+        _with_rings(nbytes, partial(_drain if is_plain else _drain_in_order, source, result))
         return result
+
+
+def empty_on_host(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Host:
+    """Return a new host array in C order, in the memory of a dropped result if one fits."""
+    return _memory.empty(shape, dtype)
 
 
 def _drain(source: Array, result: Host, rings: Rings, threads: int) -> None:
@@ -154,6 +161,26 @@ def _drain(source: Array, result: Host, rings: Rings, threads: int) -> None:
         driver.check_status(loops.drain(_functions(), job, buffers.table))
 
     rings.outward.run(copy, counter, min(threads, math.ceil(nbytes / BUFFER_BYTES)))
+
+
+def _drain_in_order(source: Array, result: Host, rings: Rings, threads: int) -> None:
+    """Copy an array of the GPU into a host array of any strides, and wait for that."""
+    counter, every = Counter(), list(tiles(result, BUFFER_BYTES))
+    # A list's iterator gives each item to one thread only.
+    todo = iter(every)
+
+    def copy(mine: ThreadBuffers) -> None:
+        # Other threads copy to the host meanwhile.
+        (buffer, *_) = mine.buffers
+        for target, offset in todo:
+            if counter.stopped:
+                return
+            buffer.receive(source.data.ptr + offset, target.nbytes)
+            buffer.done.record(buffer.stream)
+            buffer.done.synchronize()
+            np.copyto(target, buffer.view(source.dtype, target.shape))
+
+    rings.outward.run(copy, counter, min(threads, len(every)))
 
 
 def _fill(
@@ -234,6 +261,10 @@ class Buffer:
     def copy(self, target: int, nbytes: int) -> None:
         """Queue a copy of the buffer's first bytes to an address."""
         runtime.memcpyAsync(target, self.address, nbytes, runtime.memcpyDefault, self.stream.ptr)
+
+    def receive(self, source: int, nbytes: int) -> None:
+        """Queue a copy from an address to the buffer's first bytes."""
+        runtime.memcpyAsync(self.address, source, nbytes, runtime.memcpyDefault, self.stream.ptr)
 
     def view(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Host:
         """Return the buffer's first bytes as an array."""

@@ -41,6 +41,13 @@ def size(least: int) -> Kind:
     return Kind(f"a number of bytes such as '128 MiB', at least {format_bytes(least)}", read)
 
 
+def _share(value: Any) -> float | None:
+    if isinstance(value, float):
+        return value if 0 <= value <= 1 else None
+    nbytes = int(parse_bytes(value))
+    return nbytes if nbytes >= 0 else None
+
+
 def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
@@ -50,6 +57,8 @@ def _seconds(value: Any) -> float | None:
     return seconds if seconds > 0 else None
 
 
+#: Read as float, the fraction, or as int.
+SHARE = Kind("a fraction up to 1.0 or a number of bytes such as '8 GiB'", _share)
 COUNT = Kind("a positive whole number", _positive)
 #: Read as seconds.
 SPAN = Kind("a positive span of time such as '30s'", _seconds)

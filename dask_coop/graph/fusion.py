@@ -145,6 +145,22 @@ class Sources:
         nodes = [self._nodes[key] for key in inside]
         return GraphNode.fuse(*nodes, task, key=task.key) if nodes else task
 
+    def alone(self, block: Any) -> GraphNode | None:
+        """Return one task that makes a block of data; None if it needs tasks that others need."""
+        inside, todo = {block}, [block]
+        while todo:
+            node = self._nodes.get(todo.pop())
+            if not isinstance(node, Task | Alias):
+                return None
+            for key in node.dependencies:
+                if isinstance(self._nodes.get(key), DataNode):
+                    continue
+                if key in inside or len(self._users[key]) > 1:
+                    return None
+                inside.add(key)
+                todo.append(key)
+        return GraphNode.fuse(*(self._nodes[key] for key in inside), key=block)
+
     def _movable(self, key: Any) -> bool:
         return isinstance(self._nodes.get(key), Task)
 

@@ -38,6 +38,7 @@ from dask.callbacks import Callback
 from dask.core import flatten
 from dask.system import CPU_COUNT
 
+from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.graph import config
 from dask_coop.graph.inputs import bring, hands_on, held
 from dask_coop.graph.tasks import name_of
@@ -476,6 +477,7 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
 
 def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
     give_back()
+    KEPT_CHUNKS.clear()
     for queue in queues:
         queue.stop()
     # If garbage collection runs this in one of the threads, it may hold the lock that they need.

@@ -15,7 +15,14 @@ from dask._task_spec import Task
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
 from dask_coop.graph.tasks import is_fused
-from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
+from dask_coop.graph.transfer import (
+    Whole,
+    copy_once,
+    copy_to_gpu,
+    copy_to_host,
+    join_on_host,
+    store_chunk,
+)
 
 
 class OnAllGpus:
@@ -31,7 +38,9 @@ class OnAllGpus:
 
 def is_on_all_gpus(task: Any) -> bool:
     """Return whether a task works on all GPUs at a time."""
-    return isinstance(task, Task) and isinstance(task.func, OnAllGpus)
+    if not isinstance(task, Task):
+        return False
+    return isinstance(task.func, OnAllGpus) or task.func is join_on_host
 
 
 def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> dict[Hashable, int]:
@@ -74,7 +83,7 @@ def copies_to_host(task: Any) -> bool:
 
 def copies_to_gpu(task: Any) -> bool:
     """Return whether a task, or one fused into it, copies an array from the host to a GPU."""
-    return _calls(task, (copy_to_gpu, to_cupy_dispatch), "asarray")
+    return _calls(task, (copy_once, copy_to_gpu, to_cupy_dispatch), "asarray")
 
 
 def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
@@ -86,4 +95,6 @@ def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
     func = task.func
     if getattr(func, "__name__", None) == of_cupy:
         return str(getattr(func, "__module__", None)).partition(".")[0] == "cupy"
+    if isinstance(func, Whole):
+        func = copy_to_host
     return any(func is function for function in functions)

@@ -3,7 +3,7 @@
 The need of a task is unknown until it has run. So the first task of a name runs alone, and later
 ones are assumed to need the most that any task of the name has held at a time. Tasks on data that
 is already there have no gate, but there must be room for the output of a few of them, made before
-their inputs are freed::
+their inputs are freed. Chunks that are only kept for later (chunks/kept.py) make room::
 
     0                                                                              limit
     | CuPy's pool, and memory outside of it | rest of the running tasks' needs | next |
@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
+
+from dask_coop.chunks.kept import KEPT_CHUNKS
 
 #: Default fraction of a GPU's memory that may be in use.
 FRACTION = 0.8
@@ -95,7 +97,11 @@ class Room:
     def _has(self, need: int) -> bool:
         reserved = (max(0, gate.most.get(gate.name, 0) - gate.watch.now) for gate in self._begun)
         left = self._limit - self._outside - sum(reserved) - need
-        if self._gpus.used(self._ordinal) > left:
+        excess = self._gpus.used(self._ordinal) - left
+        # Kept chunks are in use only as long as nothing else needs their memory.
+        if excess > 0 and KEPT_CHUNKS.free(self._ordinal, excess):
+            excess = self._gpus.used(self._ordinal) - left
+        if excess > 0:
             return False
         if self._gpus.held(self._ordinal) > left:
             # Free blocks of CuPy's pool also use memory, and may not fit the next task.
@@ -103,13 +109,19 @@ class Room:
         return bool(self._gpus.held(self._ordinal) <= left)
 
     def explain(self) -> str:
-        """Return how many tasks waited since the last call of this; an empty string if none."""
+        """Return how many tasks waited since the last call, and how much is kept, if any."""
         with self._lock:
             waited, exceeded, self._waited, self._exceeded = self._waited, self._exceeded, 0, 0
-        if not waited and not exceeded:
-            return ""
-        text = f"{waited} tasks waited until less than {format_bytes(self._limit)} was taken"
-        return f"{text}, {exceeded} began although more was" if exceeded else text
+        texts = []
+        if waited or exceeded:
+            texts.append(
+                f"{waited} tasks waited until less than {format_bytes(self._limit)} was taken"
+            )
+        if exceeded:
+            texts.append(f"{exceeded} began although more was")
+        if nbytes := KEPT_CHUNKS.nbytes(self._ordinal):
+            texts.append(f"{format_bytes(nbytes)} of chunks are kept")
+        return ", ".join(texts)
 
 
 class Gate:

@@ -17,10 +17,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from dask.array.core import load_store_chunk
+from dask.array.core import finalize, load_store_chunk
 from dask.array.dispatch import to_numpy_dispatch
 from dask.order import order
-from dask.task_spec import DataNode, Task, TaskRef
+from dask.task_spec import Alias, DataNode, Task, TaskRef
 
 from dask_coop.graph import tasks
 from dask_coop.graph.tasks import (
@@ -38,7 +38,7 @@ from dask_coop.graph.tasks import (
     name_of,
     read,
 )
-from dask_coop.graph.transfer import copy_to_host, store_chunk
+from dask_coop.graph.transfer import Slot, Whole, copy_to_host, store_chunk
 from dask_coop.node.placement import copies_to_gpu, copies_to_host
 
 #: Functions that copy an array of a GPU to the host.
@@ -47,12 +47,53 @@ _TO_HOST = (copy_to_host, to_numpy_dispatch)
 
 def stream(graph: Graph) -> Graph:
     """Return a graph whose copies are tasks of their own, and stores copy directly."""
-    stored = {
-        key: changed
+    changed = {
+        key: new
         for key, task in graph.items()
-        if is_fused(task) and (changed := _stored(task)) is not task
+        if is_fused(task) and (new := _stored(task)) is not task
     }
-    return cut_copies(graph | stored if stored else graph)
+    changed |= _into_wholes(graph)
+    return cut_copies(graph | changed if changed else graph)
+
+
+def _into_wholes(graph: Graph) -> Graph:
+    """Return tasks that copy the blocks of results into one host array each, and that join them."""
+    changed: Graph = {}
+    for key, end in graph.items():
+        if not isinstance(end, Task) or end.func is not finalize:
+            continue
+        whole = Whole()
+        copies = {block: _copy_into(whole, _resolved(graph, block)) for block in end.dependencies}
+        # Slices of the array, or several arrays, have blocks of other names.
+        if copies and all(
+            slot is not None and (slot.name, *slot.index) == block
+            for block, (_, slot) in copies.items()
+        ):
+            changed |= {copy.key: copy for copy, _ in copies.values()}
+            changed[key] = Task(key, whole.join, *end.args)
+    return changed
+
+
+def _resolved(graph: Graph, key: Any) -> Any:
+    """Return the task of a key; Dask gives fused tasks other keys."""
+    while isinstance(task := graph.get(key), Alias) and task.target != key:
+        key = task.target
+    return task
+
+
+def _copy_into(whole: Whole, task: Any) -> tuple[Any, Slot | None]:
+    """Return a task with its copy to the host, the last step, going to `whole`; and the slot."""
+    slot: Any = None
+    if is_fused(task):
+        inner, last, names, *inputs = task.args
+        copy, slot = _copy_into(whole, inner[last])
+        if isinstance(slot, TaskRef):
+            slot = dict(zip(names, inputs, strict=True)).get(slot.key)
+        task = Task(task.key, task.func, {**inner, last: copy}, last, names, *inputs)
+    elif isinstance(task, Task) and task.func is copy_to_host:
+        slot = task.kwargs.get("slot")
+        task = Task(task.key, whole, *task.args, **task.kwargs)
+    return task, slot.value if isinstance(slot, DataNode) else slot
 
 
 def _stored(task: Task) -> Task:
@@ -70,7 +111,8 @@ def _stored(task: Task) -> Task:
             if copies_to_host(copy) and copy.func in _TO_HOST and len(users) == 1:
                 x, *nbytes = copy.args
                 left_out.add(source)
-                options = step.kwargs | {"nbytes": nbytes[0] if nbytes else None}
+                most = nbytes[0] if nbytes else copy.kwargs.get("nbytes")
+                options = step.kwargs | {"nbytes": most}
                 changed[key] = Task(key, store_chunk, x, *step.args[1:], **options)
     if all(changed[key] is inner[key] for key in changed):
         return task

@@ -166,6 +166,24 @@ def test_a_copy_goes_where_it_is_wanted(transfer: Any, length: int) -> None:
         transfer.to_host(there, out=shared)
 
 
+@pytest.mark.parametrize(
+    "index", [np.s_[:, 100:1400], np.s_[::2], np.s_[::-1, :1400], np.s_[5:905]]
+)
+def test_a_copy_goes_into_an_array_of_any_strides(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, index: Any
+) -> None:
+    host = RNG.normal(size=(1800, 1500)).astype("f4")
+    there = transfer.to_device(np.ascontiguousarray(host[index]))
+    out = np.zeros_like(host)
+    # Straight from the pinned memory: no other array takes the chunk first.
+    monkeypatch.setattr(transfer, "_memory", None)
+    assert transfer.to_host(there, out=out[index]).base is out
+    expected = np.zeros_like(host)
+    expected[index] = host[index]
+    np.testing.assert_array_equal(out, expected)
+    monkeypatch.undo()
+
+
 @pytest.mark.parametrize("nbytes", [16 << 20, 37 << 20, None])
 def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
     for _ in range(3):

@@ -34,7 +34,8 @@ class Transfer(Case):
     """There, some work, and back.
 
     Its options are ``by_backend``, whether Dask's functions are called; ``work``, a key of `WORKS`;
-    ``piece``, the bytes of a buffer; ``small``, those below which none is needed.
+    ``piece``, the bytes of a buffer; ``small``, those below which none is needed; ``keep``, that of
+    `to_gpu`, with True after a call that has kept the chunks.
     """
 
     @property
@@ -46,7 +47,10 @@ class Transfer(Case):
         """Return the array as it comes back."""
         x, backend = self.inputs[0].build(np), self.backend
         if xp is not np:
-            x = x.to_backend("cupy") if backend else dc.to_gpu(x)
+            keep = self.option("keep", None)
+            if keep and not backend:
+                dc.to_gpu(x, keep=True).compute()
+            x = x.to_backend("cupy") if backend else dc.to_gpu(x, keep=keep)
         x = WORKS[self.option("work", "")][0](x)
         return (x.to_backend("numpy") if backend else dc.to_host(x),)
 
@@ -54,7 +58,8 @@ class Transfer(Case):
         """Return that as a line of Python."""
         x, on_gpu, backend = self.inputs[0].code(np), xp is not np, self.backend
         if on_gpu:
-            x = f"{x}.to_backend('cupy')" if backend else f"dc.to_gpu({x})"
+            keep = self.option("keep", None)
+            x = f"{x}.to_backend('cupy')" if backend else f"dc.to_gpu({x}, keep={keep})"
         x = WORKS[self.option("work", "")][1].format(x)
         line = f"{x}.to_backend('numpy')" if backend else f"dc.to_host({x})"
         if not on_gpu:
@@ -95,6 +100,7 @@ def draw_transfer(rng: draw.Generator) -> Case:
     options["piece"] = draw.pick(rng, [16, 24, 64, 1000, 4096, 1 << 16])
     nbytes = array.nbytes
     options["small"] = draw.pick(rng, [1, 1, 17, max(nbytes - 1, 1), max(nbytes, 1), nbytes + 1])
+    options["keep"] = draw.pick(rng, [None, True, True, False])
     operand = draw.operand(rng, array)
     if draw.chance(rng, 0.4):
         options["by_backend"] = True

@@ -16,7 +16,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import DataNode, Task, TaskRef, convert_legacy_graph
+from dask._task_spec import DataNode, List, Task, TaskRef, convert_legacy_graph
+from dask.array import core
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 from dask.local import get_sync
 from support.host_cupy.gpus import FakeGpus, OnGpu
@@ -154,6 +155,69 @@ def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
         da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
     np.testing.assert_allclose(out, HOST.cumsum())
     assert max(gpus.most.values()) <= 10 * NBYTES
+
+
+def test_results_come_into_one_array(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("blocks are copied once more")
+
+    made: list[Any] = []
+
+    def empty(kind: str, shape: Any, dtype: Any) -> Any:
+        made.append(np.empty(shape, dtype))
+        return made[-1]
+
+    monkeypatch.setattr(transfer.chunks, "empty_on_host", empty)
+    monkeypatch.setattr(transfer.chunks, "can_move", lambda x, kind: isinstance(x, OnGpu))
+    one = node(2, 10)
+    lazy = dc.to_host(dc.cumsum(to_gpu()))
+    rows = dc.to_host(dc.cumsum(to_gpu().reshape(CHUNKS, 20, 50), axis=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "concatenate3", refuse)
+        both = dask.compute(lazy, dc.to_host(to_gpu()), scheduler=one.get)
+        for result, whole, expected in zip(both, made[-2:], (HOST.cumsum(), HOST), strict=True):
+            np.testing.assert_allclose(np.sort(result), np.sort(expected))
+            assert any(result is each for each in made[-2:])
+            assert whole.flags.writeable
+        again = lazy.compute(scheduler=one.get)
+        assert not np.shares_memory(again, both[0])
+        table = rows.compute(scheduler=one.get)
+        assert table is made[-1]
+    np.testing.assert_allclose(both[0], HOST.cumsum())
+    np.testing.assert_allclose(both[1], HOST)
+    np.testing.assert_allclose(table, HOST.reshape(CHUNKS, 20, 50).cumsum(0))
+    assert max(gpus.most.values()) <= 20 * NBYTES
+    # Other results are as Dask makes them.
+    count = len(made)
+    first = dc.to_host(dc.cumsum(to_gpu()))
+    np.testing.assert_allclose(first[5000:].compute(scheduler=one.get), HOST.cumsum()[5000:])
+    twice = da.concatenate([first, first]).compute(scheduler=one.get)
+    np.testing.assert_allclose(twice, np.tile(HOST.cumsum(), 2))
+    np.testing.assert_allclose((first + 1).compute(scheduler=one.get), HOST.cumsum() + 1)
+    blocks = one.get(dict(first.dask), first.__dask_keys__())
+    np.testing.assert_allclose(np.concatenate(blocks), HOST.cumsum())
+    assert len(made) == count
+    # A chunk of another dtype than declared has no room in the whole.
+    narrow = dc.to_host(to_gpu().map_blocks(lambda x: x.astype("f4"), dtype="f8"))
+    result = narrow.compute(scheduler=one.get)
+    assert result.dtype == "f8"
+    np.testing.assert_allclose(result, HOST)
+
+
+def test_blocks_of_several_gpus_are_joined_on_the_host(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer.chunks, "can_move", lambda x, kind: isinstance(x, OnGpu))
+    monkeypatch.setattr(transfer.chunks, "empty_on_host", lambda _, *given: np.empty(*given))
+    x = dc.cumsum(to_gpu())
+    blocks = List(*(TaskRef(key) for key in x.__dask_keys__()))
+    graph = {**x.dask, "end": Task("end", transfer.join_on_host, blocks)}
+    np.testing.assert_allclose(node(2, 10_000).get(graph, "end"), HOST.cumsum())
+    # They stay where they are, without room for all of them on one GPU.
+    assert min(gpus.most.values()) > 0
+    assert gpus.moves() == []
 
 
 @pytest.mark.parametrize("lock", [False, True])

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
-from dask.array.core import Array, asanyarray, finalize
+from dask.array.core import Array, asanyarray
 
 from dask_coop import chunks
 from dask_coop.api.call.fallback import dasks
 from dask_coop.api.call.planning import convert_parts
 from dask_coop.api.install.substitutes import Row
 from dask_coop.api.transfer import to_gpu, to_host
-from dask_coop.graph.transfer import copy_to_host
+from dask_coop.graph.transfer import join_on_host
 
 
 def require() -> None:
@@ -73,12 +73,7 @@ def _mixes(func: Any, out_ind: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def _postcompute(self: Any) -> Any:
-    return finalize_on_host, ()
-
-
-def finalize_on_host(results: Any) -> Any:
-    """Copy the chunks of a result to the host and join them."""
-    return finalize(convert_parts(copy_to_host, results))
+    return join_on_host, ()
 
 
 def _store(sources: Any, *args: Any, **kwargs: Any) -> Any:

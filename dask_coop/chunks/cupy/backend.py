@@ -54,6 +54,8 @@ from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct
 from dask_coop.chunks.cupy.unique import positions as positions
 from dask_coop.chunks.cupy.unique import searchsorted as searchsorted
 from dask_coop.chunks.cupy.windows import move as move
+from dask_coop.chunks.kept import KEPT_CHUNKS
+from dask_coop.cuda import pressure, transfer
 from dask_coop.cuda.launch import RANGES as RANGES
 from dask_coop.cuda.ring import FileRange
 from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
@@ -241,6 +243,16 @@ def from_numpy(
             raise
         message = f"cannot copy a chunk to a GPU, because this process has none: {error}"
         raise RuntimeError(message) from error
+
+
+def keeper() -> tuple[int | None, int]:
+    """Return the current device and its bytes of memory; None if chunks cannot be kept there."""
+    return pressure.keeper(KEPT_CHUNKS.free)
+
+
+def empty_on_host(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a new array on the host for chunks that leave a GPU."""
+    return transfer.empty_on_host(shape, dtype)
 
 
 def _has_complex_nan(x: Array) -> bool:

@@ -36,6 +36,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_scan,
 )
 from dask_coop.chunks.files import Direct
+from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.cluster import plugin, preload
 from support.host_cupy.gpus import FakeGpus, OnGpu
 
@@ -127,6 +128,10 @@ def from_numpy(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> An
     return _gpus.take(_placed(np.array(x)))
 
 
+def keeper() -> tuple[int, int]:
+    return _gpus.current(), _gpus.memory(0)[3]
+
+
 def to_numpy(x: Any, nbytes: int | None = None, out: Any = None) -> Any:
     if out is None:
         return np.array(_plain(x))
@@ -174,7 +179,10 @@ def in_cupys_place(gpus: FakeGpus, host_state_bytes: int = 1 << 18) -> Iterator[
         patch.setitem(globals(), "_gpus", gpus)
         patch.setitem(globals(), "_host_state_bytes", host_state_bytes)
         backend._find.cache_clear()
-        yield
+        try:
+            yield
+        finally:
+            KEPT_CHUNKS.clear()
     backend._find.cache_clear()
 
 

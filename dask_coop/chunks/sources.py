@@ -1,0 +1,152 @@
+"""Identify the sources that a task reads, so that a later change of theirs is noticed.
+
+The stamp of a source changes with it:
+
+===========================================  =============================================
+.npy files and read-only maps of files       the file's time of modification, bytes, inode
+datasets of h5py that are open for reading,  the same
+and files behind xarray's lazy arrays
+Zarr arrays in a local folder                the latest of these times, and bytes and number
+                                             of the files
+small arrays                                 their elements
+===========================================  =============================================
+
+Other arrays in memory may change unnoticed, and so may remote Zarr arrays and objects of unknown
+classes; they have no stamp. Functions need none: Dask's names promise that they return equal
+values. Libraries are recognized by the names of their classes' modules, not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.files import NpyArray
+
+#: Most bytes of an array in memory that is compared by its elements.
+SMALL_BYTES = 1024
+
+#: Most files of a folder to look at, which takes about 2 microseconds each.
+MOST_FILES = 1024
+
+#: Nanoseconds after which a change of a file gets another time of modification on any system.
+SETTLING_NS = 100_000_000
+
+
+class _Unseen(Exception):
+    """Raised if a source may change unnoticed."""
+
+
+def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
+    """Return the stamps of the sources among a task's arguments; None if one has no stamp."""
+    try:
+        return tuple(stamp for value in values for stamp in _stamps(value))
+    except (_Unseen, OSError):
+        return None
+
+
+def _stamps(value: Any) -> Iterator[Hashable]:
+    if isinstance(value, np.ndarray):
+        yield _of_array(value)
+    elif isinstance(value, NpyArray):
+        yield _of_file(value.path)
+    elif isinstance(value, partial):
+        for argument in (*value.args, *value.keywords.values()):
+            yield from _stamps(argument)
+    elif all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__")):
+        # NumPy's scalars have these attributes, too, and never change.
+        yield repr(value) if isinstance(value, np.generic) else _of_reader(value)
+
+
+def _of_array(x: np.ndarray[Any, Any]) -> Hashable:
+    if type(x) is np.ndarray and x.nbytes <= SMALL_BYTES and not x.dtype.hasobject:
+        return x.dtype.str, x.shape, x.tobytes()
+    return _of_map(x)
+
+
+def _of_map(x: np.ndarray[Any, Any]) -> Hashable:
+    """Return the stamp of the file that `x` maps and may not write to."""
+    owner: Any = x
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        # Copies of memory maps in memory have no name.
+        if isinstance(owner, np.memmap) and owner.filename is not None:
+            return _of_file(owner.filename)
+        owner = owner.base
+    raise _Unseen
+
+
+def _of_reader(source: Any) -> Hashable:
+    """Return the stamp of an array of another library."""
+    library = type(source).__module__.partition(".")[0]
+    if library == "xarray":
+        return _of_xarray(source)
+    if library == "zarr":
+        return _of_zarr(source)
+    if library == "h5py" and source.file.mode == "r":
+        return _of_file(source.file.filename)
+    raise _Unseen
+
+
+def _of_xarray(source: Any) -> Hashable:
+    """Return the stamp of a lazy array of xarray, which wraps that of a backend."""
+    for name in ("array", "_array"):
+        if (inner := getattr(source, name, None)) is not None:
+            stamp = tuple(_stamps(inner))
+            if not stamp:
+                raise _Unseen
+            return stamp
+    store = getattr(source, "datastore", None)
+    path = getattr(store, "_filename", None)
+    if not isinstance(path, str):
+        path = next(iter(getattr(getattr(store, "_manager", None), "_args", ())), None)
+    if not isinstance(path, str):
+        raise _Unseen
+    return _of_file(path)
+
+
+def _of_zarr(source: Any) -> Hashable:
+    store = source.store
+    root = getattr(store, "root", None)
+    if root is None:
+        # Dask opens local folders by fsspec, too.
+        system = getattr(store, "fs", None)
+        protocol = getattr(getattr(system, "sync_fs", system), "protocol", ())
+        if "file" not in protocol:
+            raise _Unseen
+        root = store.path
+    return _of_folder(os.path.join(root, source.path))
+
+
+def _of_file(path: Any) -> Hashable:
+    status = os.stat(path)
+    _require_settled(status.st_mtime_ns)
+    return os.fspath(path), status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _of_folder(path: str) -> Hashable:
+    latest = number = nbytes = 0
+    folders = [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders.append(entry.path)
+                status = entry.stat()
+                # Replacing a file changes the time of its folder.
+                latest = max(latest, status.st_mtime_ns)
+                number, nbytes = number + 1, nbytes + status.st_size
+                if number > MOST_FILES:
+                    raise _Unseen
+    _require_settled(latest)
+    return path, latest, number, nbytes
+
+
+def _require_settled(modified: int) -> None:
+    """Raise an exception if a file may change once more without another time."""
+    if abs(time.time_ns() - modified) < SETTLING_NS:
+        raise _Unseen

@@ -1,0 +1,539 @@
+"""Chunks that were read and copied to a GPU stay there: GPUs made up, and one that is there."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import missing_for_gpu
+from distributed import Client
+from support.host_cupy import backend
+from support.host_cupy.gpus import FakeGpus
+from support.host_cupy.modules import imported, modules
+
+import dask_coop as dc
+from dask_coop.chunks import sources
+from dask_coop.chunks.kept import KEPT_CHUNKS, Kept
+from dask_coop.graph import transfer
+from dask_coop.node.room import Room
+
+X = np.random.default_rng(17).normal(size=(60, 50))
+CHUNKS = (15, 50)
+GPU = -1
+
+
+@pytest.fixture
+def gpus() -> Iterator[FakeGpus]:
+    """Return a GPU that is made up; threads that chose none are on the GPU -1."""
+    fake = FakeGpus(1)
+    with backend.in_cupys_place(fake):
+        yield fake
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Return a list that grows by each reading that is run."""
+    calls: list[None] = []
+    run = transfer.Reading.__call__
+
+    def counted(self: Any, inputs: Any) -> Any:
+        calls.append(None)
+        return run(self, inputs)
+
+    monkeypatch.setattr(transfer.Reading, "__call__", counted)
+    return calls
+
+
+def age(path: Path) -> None:
+    """Have all files of a folder be from long ago."""
+    for folder, _, names in os.walk(path):
+        for name in (*names, "."):
+            os.utime(os.path.join(folder, name), (1e9, 1e9))
+
+
+def npy(folder: Path) -> da.Array:
+    np.save(folder / "x.npy", X)
+    age(folder)
+    return dc.from_npy(folder / "x.npy", CHUNKS)
+
+
+def zarr(folder: Path) -> da.Array:
+    da.to_zarr(da.from_array(X, CHUNKS), str(folder / "x.zarr"))
+    age(folder)
+    return da.from_zarr(str(folder / "x.zarr"))
+
+
+def zarr_store(folder: Path) -> da.Array:
+    library = pytest.importorskip("zarr")
+    array = library.create_array(folder / "x.zarr", shape=X.shape, chunks=CHUNKS, dtype=X.dtype)
+    array[:] = X
+    age(folder)
+    return da.from_array(array, inline_array=True)
+
+
+def hdf5(folder: Path) -> da.Array:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file["x"] = X
+    age(folder)
+    return da.from_array(h5py.File(folder / "x.h5")["x"], CHUNKS)
+
+
+def files_of_xarray(folder: Path) -> da.Array:
+    xarray = pytest.importorskip("xarray")
+    for i, rows in enumerate(np.split(X, 4)):
+        xarray.Dataset({"x": (("t", "i"), rows)}).to_netcdf(folder / f"{i}.nc")
+    age(folder)
+    paths = [folder / f"{i}.nc" for i in range(4)]
+    data = xarray.open_mfdataset(paths, combine="nested", concat_dim="t", chunks={})
+    return data["x"].data
+
+
+def zarr_of_xarray(folder: Path) -> da.Array:
+    xarray = pytest.importorskip("xarray")
+    xarray.Dataset({"x": (("t", "i"), X)}).chunk(t=15).to_zarr(
+        folder / "x.zarr", consolidated=False
+    )
+    age(folder)
+    return xarray.open_zarr(folder / "x.zarr", consolidated=False)["x"].data
+
+
+def made(block_info: Any) -> Any:
+    (begin, end), _ = block_info[None]["array-location"]
+    return X[begin:end].copy()
+
+
+def function(folder: Path) -> da.Array:
+    return da.map_blocks(made, chunks=((15,) * 4, (50,)), dtype="f8", meta=np.empty((0, 0)))
+
+
+SOURCES: dict[str, tuple[Callable[[Path], da.Array], Callable[[Any], Any]]] = {
+    "a .npy file": (npy, lambda x: x),
+    "rows of it": (npy, lambda x: x[7:40]),
+    "transposed": (npy, lambda x: x.T),
+    "larger chunks of it": (npy, lambda x: x.rechunk((30, 50)) if isinstance(x, da.Array) else x),
+    "what is decoded": (npy, lambda x: x * 2 + 1),
+    "Zarr": (zarr, lambda x: x),
+    "Zarr, inline": (zarr_store, lambda x: x),
+    "HDF5": (hdf5, lambda x: x),
+    "several files": (files_of_xarray, lambda x: x),
+    "Zarr by xarray": (zarr_of_xarray, lambda x: x),
+    "a function": (function, lambda x: x),
+}
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize("case", SOURCES)
+def test_a_second_statistic_reads_nothing(reads: list[None], tmp_path: Path, case: str) -> None:
+    opened, work = SOURCES[case]
+    x = work(opened(tmp_path))
+    np.testing.assert_allclose(dc.mean(dc.to_gpu(x)).compute(scheduler="sync"), work(X).mean())
+    n = x.npartitions
+    assert len(reads) == len(KEPT_CHUNKS) == n
+    assert KEPT_CHUNKS.nbytes(GPU) == work(X).nbytes
+    # In the same call, in a later one, and of an array made anew.
+    sums = dc.to_host(dc.cumsum(dc.to_gpu(x), 0))
+    both = dask.compute(dc.var(dc.to_gpu(x)), sums, scheduler="sync")
+    np.testing.assert_allclose(both[0], work(X).var())
+    np.testing.assert_allclose(both[1], work(X).cumsum(0))
+    largest = dc.max(dc.to_gpu(x))
+    # A dataset of HDF5 belongs to its process.
+    if case != "HDF5":
+        largest = cloudpickle.loads(cloudpickle.dumps(largest))
+    assert largest.compute(scheduler="sync") == work(X).max()
+    assert len(reads) == n
+
+
+@pytest.mark.usefixtures("gpus")
+def test_two_statistics_of_one_call_read_once(reads: list[None], tmp_path: Path) -> None:
+    x = dc.to_gpu(npy(tmp_path))
+    means = dc.to_host(dc.mean(x, 0))
+    found = dask.compute(means, dc.max(x), dc.std(dc.to_gpu(npy(tmp_path))))
+    for one, expected in zip(found, (X.mean(0), X.max(), X.std()), strict=True):
+        np.testing.assert_allclose(one, expected)
+    assert len(reads) == 4
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize("opened", [npy, zarr, zarr_store, hdf5, files_of_xarray, zarr_of_xarray])
+def test_a_change_of_a_file_is_seen(reads: list[None], tmp_path: Path, opened: Any) -> None:
+    x = opened(tmp_path)
+    assert dc.max(dc.to_gpu(x)).compute(scheduler="sync") == X.max()
+    # The same bytes, a second later.
+    for folder, _, names in os.walk(tmp_path):
+        for name in names:
+            os.utime(os.path.join(folder, name), (1e9 + 1, 1e9 + 1))
+    again = dc.max(dc.to_gpu(x))
+    if opened is npy:
+        with pytest.raises(OSError, match=r"x\.npy has changed since"):
+            again.compute(scheduler="sync")
+    else:
+        assert again.compute(scheduler="sync") == X.max()
+        assert len(reads) == 2 * x.npartitions
+        assert len(KEPT_CHUNKS) == x.npartitions
+
+
+@pytest.mark.usefixtures("gpus")
+def test_edits_of_files_are_seen(tmp_path: Path) -> None:
+    x = zarr(tmp_path)
+    assert dc.sum(dc.to_gpu(x)).compute() == pytest.approx(X.sum())
+    da.to_zarr(da.from_array(X + 1, CHUNKS), str(tmp_path / "x.zarr"), overwrite=True)
+    assert dc.sum(dc.to_gpu(x)).compute() == pytest.approx((X + 1).sum())
+    again = da.from_zarr(str(tmp_path / "x.zarr"))
+    assert again.name == x.name
+    assert dc.sum(dc.to_gpu(again)).compute() == pytest.approx((X + 1).sum())
+    # A file that was modified a moment ago may be modified again in the same tick.
+    for i in range(3):
+        np.save(tmp_path / "y.npy", X + i)
+        y = dc.from_npy(tmp_path / "y.npy", CHUNKS)
+        assert dc.max(dc.to_gpu(y)).compute() == (X + i).max()
+    np.save(tmp_path / "z.npy", X)
+    maps = np.load(tmp_path / "z.npy", mmap_mode="r+")
+    age(tmp_path)
+    z = da.map_blocks(np.load, str(tmp_path / "z.npy"), mmap_mode="r", chunks=X.shape, dtype="f8")
+    assert dc.max(dc.to_gpu(z)).compute() == X.max()
+    maps[3, 4] = 99
+    assert dc.max(dc.to_gpu(z)).compute() == 99
+
+
+class Unknown:
+    """An array of nobody's class."""
+
+    shape, dtype, ndim = X.shape, X.dtype, X.ndim
+
+    def __getitem__(self, index: Any) -> Any:
+        return X[index]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_arrays_in_memory_may_change_and_are_kept_if_one_says_so(reads: list[None]) -> None:
+    host = X.copy()
+    h5py = pytest.importorskip("h5py")
+    file = h5py.File("x.h5", "w", driver="core", backing_store=False)
+    file["x"] = X
+    arrays = [
+        da.from_array(host, CHUNKS),
+        da.from_array(host, CHUNKS) + 0,
+        da.from_array(Unknown(), CHUNKS),
+        da.from_array(file["x"], CHUNKS),
+        da.from_array(host, CHUNKS).map_overlap(lambda block: block, 1, boundary="none"),
+        da.from_array(host, CHUNKS).persist(),
+    ]
+    for x in arrays:
+        for keep in (None, False):
+            for _ in range(2):
+                found = dc.max(dc.to_gpu(x, keep=keep)).compute(scheduler="sync")
+                assert found == X.max()
+        assert not len(KEPT_CHUNKS)
+    for x in arrays:
+        KEPT_CHUNKS.clear()
+        for _ in range(2):
+            found = dc.sum(dc.to_gpu(x, keep=True)).compute(scheduler="sync")
+            np.testing.assert_allclose(found, X.sum())
+        assert len(KEPT_CHUNKS) == 4
+    reads.clear()
+    dc.sum(dc.to_gpu(arrays[2], keep=True)).compute(scheduler="sync")
+    dc.sum(dc.to_gpu(arrays[2], keep=True)).compute(scheduler="sync")
+    assert len(reads) == 4
+
+
+@pytest.mark.usefixtures("gpus")
+def test_what_changes_while_it_is_read_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x = npy(tmp_path)
+    run = transfer.Reading.__call__
+
+    def slow(self: Any, inputs: Any) -> Any:
+        block = run(self, inputs)
+        os.utime(tmp_path / "x.npy", (2e9, 2e9))
+        return block
+
+    monkeypatch.setattr(transfer.Reading, "__call__", slow)
+    dc.max(dc.to_gpu(x)[:15]).compute()
+    assert not len(KEPT_CHUNKS)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_configuration_says_how_much_is_kept(reads: list[None], tmp_path: Path) -> None:
+    x = npy(tmp_path)
+    nbytes = X[:15].nbytes
+    with dask.config.set({"coop.transfer.keep": 3 * nbytes + 1}):
+        for _ in range(2):
+            assert dc.max(dc.to_gpu(x)).compute(scheduler="sync") == X.max()
+            assert KEPT_CHUNKS.nbytes(GPU) == 3 * nbytes
+    with dask.config.set({"coop.transfer.keep": nbytes - 1}):
+        dc.max(dc.to_gpu(x)).compute(scheduler="sync")
+        assert KEPT_CHUNKS.nbytes(GPU) == 3 * nbytes
+    for off in (0, 0.0, False, "0 B"):
+        with dask.config.set({"coop.transfer.keep": off}):
+            there = dc.to_gpu(x)
+        assert not len(KEPT_CHUNKS)
+        reads.clear()
+        assert dc.max(there).compute(scheduler="sync") == X.max()
+        assert not reads
+        assert not len(KEPT_CHUNKS)
+
+
+@pytest.mark.parametrize("given", [-1, 1.5, -0.1, True, None, "much", float("nan")])
+def test_how_much_is_kept_is_a_fraction_or_bytes(given: Any) -> None:
+    words = r"coop\.transfer\.keep must be False or a fraction up to 1\.0 or a number of bytes"
+    with dask.config.set({"coop.transfer.keep": given}), pytest.raises(ValueError, match=words):
+        dc.to_gpu(da.ones(3))
+    if not isinstance(given, bool | None):
+        with pytest.raises(ValueError, match="keep must be True, False or None, got"):
+            dc.to_gpu(da.ones(3), keep=given)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_names_and_layers() -> None:
+    x = da.ones((60, 50), chunks=CHUNKS)
+    names = {dc.to_gpu(x, keep=keep).name for keep in (None, True, False)}
+    assert len(names) == 3
+    assert dc.to_gpu(x).name in names
+    with dask.config.set({"coop.transfer.keep": 0.2}):
+        assert dc.to_gpu(x).name not in names
+    # Readings stay within the copies, and Dask fuses these as usual.
+    there = dc.to_gpu(x)
+    assert {*there.dask.layers} == {there.name}
+    (total,) = dask.optimize(dc.sum(there))
+    assert len(total.dask) == len(dask.optimize(dc.sum(x))[0].dask)
+    with dask.annotate(workers="w"):
+        annotated = da.ones((60, 50), chunks=CHUNKS)
+    assert {*dc.to_gpu(annotated).dask.layers} > {annotated.name}
+
+
+@pytest.mark.usefixtures("gpus")
+def test_explain_shows_readings_and_what_is_kept(tmp_path: Path) -> None:
+    total = dc.sum(dc.to_gpu(npy(tmp_path)[:45] * 2))
+    rows = [(row.operation, row.served_by, row.method) for row in dc.explain(total)]
+    assert ("from-npy", "Dask", "3 tasks of getter") in rows
+    assert ("to-gpu", "dask_coop", "chunk by chunk; 3 tasks") in rows
+    total.compute()
+    (optimized,) = dask.optimize(total)
+    for graph in (total, optimized):
+        rows = [(row.operation, row.served_by, row.method) for row in dc.explain(graph)]
+        assert (
+            "to-gpu",
+            "dask_coop",
+            "chunk by chunk, 3 on GPUs already (17.58 kiB); 3 tasks",
+        ) in rows
+
+
+def test_the_least_recently_used_go_first() -> None:
+    kept, chunk = Kept(), np.zeros(10, "u1")
+    for key in "abc":
+        kept.put(0, key, (), chunk, 30)
+    kept.put(1, "a", (), chunk, 10)
+    assert kept.find(0, "a", ()) is chunk
+    kept.put(0, "d", (), chunk, 30)
+    assert [kept.find(0, key, ()) is None for key in "abcd"] == [False, True, False, False]
+    # Of another source: it is gone.
+    assert kept.find(0, "c", 1) is None
+    assert kept.find(0, "c", ()) is None
+    assert kept.nbytes(0) == 20
+    assert kept.free(0, 5) == 10
+    assert kept.free(2) == 0
+    assert kept.of(["a", "d"]) == (2, 20)
+    kept.put(0, "e", (), chunk, 9)
+    assert kept.find(0, "e", ()) is None
+    kept.clear()
+    assert len(kept) == kept.nbytes(0) == kept.nbytes(1) == 0
+
+
+def test_bytes_are_those_of_the_chunks_whatever_is_done() -> None:
+    kept, rng = Kept(), np.random.default_rng(17)
+    for _ in range(3000):
+        gpu, key, source = (int(rng.integers(n)) for n in (2, 9, 2))
+        match int(rng.integers(6)):
+            case 0:
+                kept.free(gpu, int(rng.integers(30)))
+            case 1 | 2:
+                kept.find(gpu, key, source)
+            case _:
+                kept.put(gpu, key, source, np.zeros(rng.integers(1, 12), "u1"), 40)
+        for each in (0, 1):
+            held = sum(e.chunk.nbytes for (g, _), e in kept._entries.items() if g == each)
+            assert kept.nbytes(each) == held <= 40
+
+
+def test_an_allocation_that_fails_drops_what_is_kept() -> None:
+    freed: list[int] = []
+    room = [10]
+    current: list[Any] = []
+
+    def allocate(nbytes: int) -> str:
+        if nbytes > room[0]:
+            raise MemoryError(nbytes)
+        return f"{nbytes} bytes"
+
+    def free(gpu: int) -> int:
+        freed.append(gpu)
+        room[0], got = 20, 20 - room[0]
+        return got
+
+    current.append(allocate)
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append(-1))
+    cuda = {
+        "get_allocator": lambda: current[-1],
+        "set_allocator": current.append,
+        "runtime": SimpleNamespace(getDevice=lambda: 3),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        others = modules(cuda, get_default_memory_pool=lambda: pool)
+        pressure = imported("pressure", others, patch)
+    for _ in range(3):
+        pressure.relieve_by(free)
+    assert len(current) == 2
+    assert current[-1](7) == "7 bytes"
+    assert freed == []
+    assert current[-1](15) == "15 bytes"
+    assert freed == [3, -1]
+    with pytest.raises(MemoryError):
+        current[-1](25)
+    assert freed == [3, -1, 3]
+
+    def refuse(_: Any) -> None:
+        raise ValueError("inside `using_allocator`")
+
+    current.append(allocate)
+    cuda["set_allocator"] = refuse
+    pressure.cupy.cuda.set_allocator = refuse
+    pressure.relieve_by(free)
+
+
+def test_kept_chunks_make_room_in_a_node() -> None:
+    gpus = FakeGpus(1)
+    room = Room(gpus, 0, 100)
+    try:
+        for key in range(3):
+            KEPT_CHUNKS.put(0, key, (), gpus.make(np.zeros(30, "u1"), 0), 90)
+        assert room.explain() == "90 B of chunks are kept"
+        most = {"x": 35, "": 0}
+        gates = [room.gate("x", most) for _ in range(2)]
+        assert gates[0].opens(stalled=False)
+        gc.collect()
+        # What the task needs, and no more; its own memory is reserved.
+        assert KEPT_CHUNKS.nbytes(0) == 60
+        assert gates[1].opens(stalled=False)
+        assert KEPT_CHUNKS.nbytes(0) == 30
+        assert not room.gate("x", most).opens(stalled=False)
+        assert room.explain() == "1 tasks waited until less than 100 B was taken"
+    finally:
+        KEPT_CHUNKS.clear()
+
+
+@pytest.mark.usefixtures("gpus")
+def test_workers_keep_chunks_and_count_them(reads: list[None], tmp_path: Path) -> None:
+    from dask_coop.cluster.counts import totals
+
+    x = npy(tmp_path)
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with Client(processes=False, **options) as client:
+        for _ in range(2):
+            assert dc.max(dc.to_gpu(x)).compute() == X.max()
+        assert len(reads) == 4
+        (worker,) = client.cluster.workers.values()
+        counts = totals(worker)
+        assert counts["kept"] == {"count": 4, "bytes": X.nbytes}
+        assert counts["kept-used"] == {"count": 4, "bytes": X.nbytes}
+
+
+@pytest.mark.usefixtures("gpus")
+def test_scripts_that_know_no_gpu_read_once(reads: list[None], tmp_path: Path) -> None:
+    x = files_of_xarray(tmp_path)
+    with dc.installed(chunks="cupy"):
+        for _ in range(2):
+            np.testing.assert_allclose(x.mean().compute(scheduler="sync"), X.mean())
+            found = ((x - x.mean(0)) ** 2).sum(0).compute(scheduler="sync")
+            np.testing.assert_allclose(found, ((X - X.mean(0)) ** 2).sum(0))
+    assert len(reads) == 4
+
+
+def test_large_folders_and_missing_files_have_no_stamp(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x = zarr_store(tmp_path)
+    ((source, _), _) = x.dask.layers[x.name].indices
+    assert sources.stamps([source, 3, "a", None, np.float32(2), np.arange(3)]) is not None
+    assert sources.stamps([np.zeros(10_000)]) is None
+    monkeypatch.setattr(sources, "MOST_FILES", 3)
+    assert sources.stamps([source]) is None
+    y = npy(tmp_path)
+    ((file, _), _) = y.dask.layers[y.name].indices
+    assert sources.stamps([file]) is not None
+    os.remove(tmp_path / "x.npy")
+    assert sources.stamps([file]) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(bool(missing_for_gpu()), reason="needs a GPU")
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
+def test_chunks_stay_on_a_gpu(reads: list[None], tmp_path: Path, scheduler: str) -> None:
+    import cupy
+
+    host = np.random.default_rng(17).normal(size=(4000, 1500)).astype("f4")
+    np.save(tmp_path / "x.npy", host)
+    age(tmp_path)
+    KEPT_CHUNKS.clear()
+
+    def compute(lazy: Any) -> Any:
+        if scheduler != "node":
+            return lazy.compute(scheduler=scheduler)
+        return lazy.compute(scheduler=node.get)
+
+    node = dc.Node()
+    x = dc.from_npy(tmp_path / "x.npy", (500, 1500))
+    for _ in range(2):
+        np.testing.assert_allclose(
+            float(compute(dc.mean(dc.to_gpu(x)))), host.mean(dtype="f8"), 1e-6
+        )
+        np.testing.assert_allclose(float(compute(dc.std(dc.to_gpu(x)))), host.std(dtype="f8"), 1e-6)
+    assert len(reads) == 8
+    result = compute(dc.to_gpu(x)[:500])
+    result += 1
+    np.testing.assert_array_equal(cupy.asnumpy(compute(dc.to_gpu(x))), host)
+    # On a stream of one's own nothing is taken, or kept.
+    reads.clear()
+    with cupy.cuda.Stream(non_blocking=True):
+        assert float(dc.max(dc.to_gpu(x)).compute(scheduler="sync")) == host.max()
+    assert len(reads) == 8
+    assert "chunks are kept" in node.explain() or scheduler != "node"
+    node.close()
+    assert not len(KEPT_CHUNKS)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(bool(missing_for_gpu()), reason="needs a GPU")
+def test_memory_of_a_gpu_that_runs_short_is_that_of_kept_chunks(tmp_path: Path) -> None:
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    host = np.random.default_rng(17).normal(size=(64, 1 << 17))
+    np.save(tmp_path / "x.npy", host)
+    age(tmp_path)
+    gc.collect()
+    pool.free_all_blocks()
+    x = dc.from_npy(tmp_path / "x.npy", (8, 1 << 17))
+    assert float(dc.max(dc.to_gpu(x)).compute()) == host.max()
+    gpu = cupy.cuda.Device().id
+    assert KEPT_CHUNKS.nbytes(gpu) >= host.nbytes
+    before = pool.get_limit()
+    pool.set_limit(size=pool.total_bytes() + (8 << 20))
+    try:
+        large = cupy.zeros(32 << 20, "u1")
+        assert KEPT_CHUNKS.nbytes(gpu) == 0
+        assert int(large.sum()) == 0
+        with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+            cupy.empty(1 << 40, "u1")
+    finally:
+        pool.set_limit(size=before)
