@@ -23,8 +23,8 @@ from functools import cache
 
 from dask_coop.graph import config
 
-#: The program of the process. Lists of processes show it, so a user sees whose it is. No function of
-#: `multiprocessing` would do: its processes end with their parents, and import the caller's script.
+#: The program of the process. Lists of processes show it, so a user sees whose it is. `subprocess`
+#: starts it, as processes of `multiprocessing` end with their parents and import their scripts.
 _COMMAND = "from dask_coop.cli import warm; warm.idle()"
 
 
