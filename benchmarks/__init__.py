@@ -27,6 +27,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from dask_coop.compiled.waits import WAITS, compiled_apart
+
 from . import arrays, chunks, histogram, matmul, reduce, scan, threads, transpose
 from .cases import QUICK, Primitive
 from .measure import DeviceLostError, Row, floor, measure
@@ -100,10 +102,13 @@ def run(
     try:
         for primitive in (PRIMITIVES[name] for name in chosen):
             for case in primitive.cases(scale):
+                compiled = WAITS.seconds()
                 found = list(measure(here, case, primitive, floor(here, case, ceilings)))
                 rows += found
                 seconds = perf_counter() - began
-                print(f"{seconds:5.1f} s {case}: {', '.join(map(_said, found))}", flush=True)
+                apart = compiled_apart(WAITS.seconds() - compiled)
+                said = ", ".join(map(_said, found))
+                print(f"{seconds:5.1f} s {case}: {said}{apart}", flush=True)
     except (DeviceLostError, KeyboardInterrupt) as error:
         lost = error
     machine = machine_facts(here) | {"seconds": round(perf_counter() - began)}

@@ -7,16 +7,21 @@ their loops, in each of the memory layouts for which loops are compiled.
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from multiprocessing import get_context
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+from dask.system import CPU_COUNT
 
 import dask_coop
+from dask_coop.compiled.waits import WAITS
 
 #: The groups of `warm` that have loops.
 GROUPS = ("reductions", "scans", "histograms")
@@ -61,20 +66,34 @@ def warm(groups: Sequence[str], dtypes: Sequence[str]) -> Iterator[str]:
         Some of `GROUPS`.
     dtypes : sequence of str
         Names of dtypes; if empty, `DTYPES`.
+
+    Notes
+    -----
+    Numba compiles in one thread of a process at a time, so several dtypes and groups are compiled
+    by as many processes as there are processors.
     """
+    tasks = [*itertools.product(dtypes or DTYPES, groups)]
+    processes = min(len(tasks), CPU_COUNT)
+    if processes < 2:
+        yield from itertools.starmap(_warm, tasks)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(_warm, *zip(*tasks, strict=True))
+
+
+def _warm(dtype: str, group: str) -> str:
     from numba.core import event
 
-    for dtype in dtypes or DTYPES:
-        for group in groups:
-            start = time.perf_counter()
-            # Products of many elements overflow; the results are not used.
-            quiet = np.errstate(all="ignore")
-            with quiet, event.install_recorder("numba:compile") as recorder:
-                for x in _arrays(np.dtype(dtype)):
-                    dask.compute(*_CALLS[group](x), scheduler="synchronous")
-            compiled = sum(recorded.is_start for _, recorded in recorder.buffer)
-            seconds = time.perf_counter() - start
-            yield f"NumPy {dtype} {group}: {compiled} loops compiled now, in {seconds:.1f} s"
+    WAITS.tells = False
+    start = time.perf_counter()
+    # Products of many elements overflow; the results are not used.
+    quiet = np.errstate(all="ignore")
+    with quiet, event.install_recorder("numba:compile") as recorder:
+        for x in _arrays(np.dtype(dtype)):
+            dask.compute(*_CALLS[group](x), scheduler="synchronous")
+    compiled = sum(recorded.is_start for _, recorded in recorder.buffer)
+    seconds = time.perf_counter() - start
+    return f"NumPy {dtype} {group}: {compiled} loops compiled now, in {seconds:.1f} s"
 
 
 def _arrays(dtype: np.dtype[Any]) -> Iterator[da.Array]:

@@ -18,6 +18,7 @@ from dask_coop import __version__
 from dask_coop.cli import info, run
 from dask_coop.cli.describe import command as describe
 from dask_coop.cli.output import finish, say
+from dask_coop.cuda import archive
 from dask_coop.errors import UserError
 
 OPTIONAL = {
@@ -178,6 +179,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B...",
         help="architectures, such as sm_90, for kernels and no loops (those of the GPUs here)",
     )
+    command.add_argument(
+        "--archive",
+        type=Path,
+        nargs="?",
+        const=archive.file(),
+        metavar="FILE",
+        help="compile the kernels of common statistics of float32 and float64 into a file (by "
+        "default that of the package, which wheels bring) for sm_80, sm_90 and sm_100",
+    )
 
     command = commands.add_parser(
         "bench",
@@ -300,5 +310,11 @@ def _info(options: argparse.Namespace) -> None:
 def _warm(options: argparse.Namespace) -> None:
     from dask_coop.cli import warm
 
-    for line in warm.run(options.only, options.dtypes, options.arch):
+    if options.archive is None:
+        lines = warm.run(options.only, options.dtypes, options.arch)
+    elif options.only:
+        raise UserError("--archive takes no --only: an archive has programs of all groups")
+    else:
+        lines = warm.write_archive(options.archive, options.dtypes, options.arch)
+    for line in lines:
         say(line)

@@ -5,6 +5,8 @@ user's cache. Loading unpickles it, so only folders are used to which nobody els
 (folders.py). Without such a folder every process compiles its loops, and a warning tells so.
 Outdated machine code is removed (kept.py).
 
+A user who waits for a compilation is told (waits.py).
+
 With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError instead of writing outside of
 an array; then their machine code is not kept.
 """
@@ -12,6 +14,7 @@ an array; then their machine code is not kept.
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -19,15 +22,73 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
 from numba.core.caching import NullCache
 
 from dask_coop.compiled import folders, kept
+from dask_coop.compiled.waits import compiling, kept_in
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Flags that let LLVM sum in several lanes and fuse multiplications with additions. Unlike the
 #: other flags of fastmath, they keep the meaning of NaN, infinities and comparisons.
 _REASSOCIATED = {"reassoc", "contract", "nsz"}
+
+#: The loops of a module, for users; others are called by its name.
+_WORDS = {
+    "bin_index": "histograms",
+    "compensated": "sums",
+    "copies_numba": "copies to GPUs",
+    "gaps": "gaps and weighted means",
+    "group_lanes": "groups",
+    "histogram": "histograms",
+    "logaddexp": "logarithms of sums",
+    "moments": "moments and variances",
+    "reproducible": "reproducible sums",
+    "selection": "quantiles and selections",
+    "strided": "histograms",
+    "unique": "distinct values",
+    "walkers": "scans",
+    "window_extrema": "windows",
+    "window_sums": "windows",
+}
+
+
+class _Waiting(event.Listener):  # type: ignore[misc]
+    """Times how long Numba compiles functions of this library, with their callees."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
+    def on_start(self, event: Any) -> None:
+        """Begin to time a function, unless another one needs it."""
+        running = self._running()
+        compiled = event.data["dispatcher"]
+        module = compiled.py_func.__module__
+        if not running and module.startswith("dask_coop."):
+            name = module.rpartition(".")[2]
+            running.append(
+                compiling(
+                    f"loops for {_WORDS.get(name, name)}",
+                    lambda: kept_in(compiled.stats.cache_path),
+                )
+            )
+            running[0].__enter__()
+        elif running:
+            running.append(None)
+
+    def on_end(self, event: Any) -> None:
+        """End."""
+        running = self._running()
+        if running and (last := running.pop()) is not None:
+            last.__exit__()
+
+    def _running(self) -> list[Any]:
+        """Return the compilations of this thread, each of which the one before needs."""
+        return self._thread.__dict__.setdefault("running", [])  # type: ignore[no-any-return]
+
+
+event.register("numba:compile", _Waiting())
 
 
 def jit(function: F, allocates: bool = True) -> F:

@@ -1,19 +1,22 @@
 """Compile kernels by NVRTC through cuda.core, cached on disk.
 
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
-of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
-is kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
+of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. Common
+programs come compiled in the package's archive (see `dask_coop.cuda.archive`). The cubins of others
+are kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
 compiler's version and the text of every header, so an edited header is always compiled again.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import disk_cache
+from dask_coop.compiled.waits import compiling
+from dask_coop.cuda import archive, disk_cache
 from dask_coop.meters import COMPILATIONS, count, timed
 
 ENTRY = "entry"
@@ -75,12 +78,17 @@ def compile_program(source: str, arch: str) -> bytes:
     program = Program(source, "c++", options=_options(arch))
     count(COMPILATIONS)
     try:
-        with timed(COMPILATIONS):
+        with timed(COMPILATIONS), compiling("kernels", _where):
             return bytes(program.compile("cubin").code)
     except Exception as error:
         lines = enumerate(source.splitlines(), 1)
         listing = "\n".join(f"{number:3}  {line}" for number, line in lines)
         raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
+
+
+def _where() -> str:
+    folder = disk_cache.describe()
+    return "kept nowhere" if folder.startswith("none: ") else f"kept in {folder}"
 
 
 def key_of(source: str, options: Any) -> bytes:
@@ -99,20 +107,38 @@ def key_of(source: str, options: Any) -> bytes:
 
 
 def load_or_compile(source: str, arch: str) -> bytes:
+    """Return the cubin of `source` for `arch`, from the archive or the disk cache if possible."""
+    cubin = archive.get(source, _headers_digest(), arch)
+    return cached(source, arch) if cubin is None else cubin
+
+
+def cached(source: str, arch: str) -> bytes:
     """Return the cubin of `source` for `arch`, from the disk cache if possible."""
     return disk_cache.get(key_of(source, _options(arch)), lambda: compile_program(source, arch))
 
 
 def keep(source: str, arch: str) -> bool:
-    """Compile `source` for `arch` unless the disk cache has it; return whether it compiled."""
+    """Compile `source` for `arch` unless it is on disk; return whether it compiled."""
     cubins: list[bytes] = []
 
     def make() -> bytes:
         cubins.append(compile_program(source, arch))
         return cubins[0]
 
-    disk_cache.get(key_of(source, _options(arch)), make)
+    if archive.get(source, _headers_digest(), arch) is None:
+        disk_cache.get(key_of(source, _options(arch)), make)
     return bool(cubins)
+
+
+def write_archive(path: Path, programs: Iterable[tuple[str, str]]) -> None:
+    """Write an archive of the programs of sources and architectures, which the disk cache has."""
+    from cuda.bindings import nvrtc
+
+    cubins = (
+        (archive.key_of(source, _headers_digest(), arch), cached(source, arch))
+        for source, arch in programs
+    )
+    archive.write(path, cubins, int(nvrtc.nvrtcVersion()[1]))
 
 
 def architectures() -> list[str]:

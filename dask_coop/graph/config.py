@@ -112,6 +112,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 #: All keys with their default values.
 DEFAULTS = dict(_flat("coop", defaults()["coop"]))
+_NAMES = [key.removeprefix("coop.") for key in DEFAULTS]
 #: Keys that Dask derives from environment variables with other readers.
 _OTHERS = {name.removeprefix("DASK_").lower().replace("_", "-") for name in VARIABLES}
 
@@ -131,10 +132,10 @@ def unread() -> str | None:
         for key, _ in _flat(name, value):
             if key in DEFAULTS or key in _OTHERS:
                 continue
-            meant = get_close_matches(key, DEFAULTS, n=1)
+            meant = get_close_matches(key.removeprefix("coop."), _NAMES, n=1)
             if meant:
-                variable = "DASK_" + meant[0].upper().replace(".", "__").replace("-", "_")
-                instead = f"did you mean {meant[0]}, in the environment {variable}?"
+                variable = "DASK_COOP__" + meant[0].upper().replace(".", "__").replace("-", "_")
+                instead = f"did you mean coop.{meant[0]}, in the environment {variable}?"
             else:
                 instead = f"dask_coop has {', '.join(DEFAULTS)}"
             return f"Dask's configuration has {key}, which nothing reads; {instead}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ pytest.importorskip("cuda.core")
 
 from dask_coop.chunks.cupy import program_sets
 from dask_coop.cli import info, loops, main, warm
-from dask_coop.cuda import compiler
+from dask_coop.cuda import archive, compiler, disk_cache
 from dask_coop.cuda.devices import Device, usual
 
 
@@ -26,6 +28,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
         return b"cubin"
 
     monkeypatch.setattr(compiler, "compile_program", compile_program)
+    monkeypatch.setattr(archive, "file", lambda: tmp_path / "none.zip")
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path / "kernels"))
     # Loops have tests of their own.
     monkeypatch.setattr(loops, "exist", lambda: False)
@@ -121,6 +124,34 @@ def test_a_folder_that_keeps_nothing_is_refused(
     assert f"{tmp_path / 'file'}: {tmp_path / 'file'} is no folder" in said
     assert "DASK_COOP_CACHE" in said
     assert not compiled
+
+
+def test_an_idle_process_compiles_once_until_something_changes(
+    compiled: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[Any, ...]] = []
+    niceness: list[int] = []
+
+    def run(*given: Any) -> list[str]:
+        runs.append(given)
+        if len(runs) == 1:
+            # Another process, meanwhile.
+            warm.idle()
+        return ["a line"]
+
+    monkeypatch.setattr(warm, "run", run)
+    monkeypatch.setattr(os, "nice", niceness.append)
+    warm.idle()
+    warm.idle()
+    assert runs == [((), ("float64", "float32"), ())]
+    monkeypatch.setattr(warm, "_state", lambda: "another version")
+    warm.idle()
+    assert len(runs) == 2
+    assert set(niceness) == {19}
+    disk_cache.folder().chmod(0o777)
+    monkeypatch.setattr(warm, "_state", lambda: "a third")
+    warm.idle()
+    assert len(runs) == 2
 
 
 def test_an_error_of_the_compiler_ends_it(

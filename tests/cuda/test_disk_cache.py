@@ -14,7 +14,7 @@ pytest.importorskip("cuda.core")
 
 from dask_coop.cli import info
 from dask_coop.compiled import folders
-from dask_coop.cuda import compiler, disk_cache
+from dask_coop.cuda import archive, compiler, disk_cache
 
 CUBIN = b"\x7fELF" + bytes(range(256)) * 8
 
@@ -29,6 +29,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return CUBIN
 
     monkeypatch.setattr(compiler, "compile_program", compile_program)
+    monkeypatch.setattr(archive, "file", lambda: tmp_path / "none.zip")
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path / "kernels"))
     disk_cache._warn_once.cache_clear()
     return sources

@@ -36,6 +36,7 @@ from dask.array.core import Array, handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
+from dask_coop.api.call.ahead import warm_if_wanted
 from dask_coop.api.call.fallback import dasks, fall_back, left_to_dask, remember
 from dask_coop.api.call.labelled import with_labels
 from dask_coop.api.call.planning import call_with_graphs, convert_parts, with_values
@@ -126,6 +127,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
         @wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             check_keywords(name, signature.parameters, kwargs)
+            warm_if_wanted()
             if kind == "blockwise":
                 return build(*args, **kwargs)
             engine = kwargs.pop("engine", "auto")

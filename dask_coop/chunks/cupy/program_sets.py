@@ -13,6 +13,8 @@ import numpy as np
 
 from dask_coop.algebra.fills import fill
 from dask_coop.algebra.monoids import (
+    ARGMAX,
+    ARGMIN,
     LOGADDEXP,
     MAX,
     MEAN,
@@ -20,6 +22,8 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     MOMENTS,
     MONOIDS,
+    NANMAX,
+    NANMIN,
     PROD,
     SUM,
     VAR,
@@ -27,6 +31,7 @@ from dask_coop.algebra.monoids import (
 from dask_coop.algebra.operation import bind, compensated
 from dask_coop.chunks.cupy.programs_list import (
     all_groups,
+    all_of_many_groups,
     all_scans,
     counts,
     digits,
@@ -34,6 +39,8 @@ from dask_coop.chunks.cupy.programs_list import (
     finders,
     functor,
     gaps,
+    grouped,
+    groups,
     histograms,
     layout,
     matmuls,
@@ -163,6 +170,31 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
         yield from weighs(find, "fd")
     yield from (histogram.largest(np.dtype(weight)) for weight in "fd")
     yield from (histogram.clear(), histogram.settle())
+
+
+def shipped(dtype: np.dtype[Any], gpu: Device) -> list[str]:
+    """Return the programs of common statistics of a dtype of floats, for the package's archive.
+
+    These are the programs of `common`, of forms that leave NaN out, of quantiles, groups, windows,
+    gaps, selections and distinct elements, in an order in which neighbours compress well.
+    """
+    sources = common((dtype,), gpu)
+    for monoid in (SUM, MEAN, VAR, NANMIN, NANMAX, ARGMIN, ARGMAX):
+        for skipna in skips(monoid):
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna))
+            sources += reductions(op)
+    skipping = compensated(bind(SUM, dtype, SUM.output(dtype), "scan", True))
+    filled = bind(fill(None), dtype, dtype, "ffill")
+    sources += (*reductions(skipping), *scans(skipping, gpu), *reductions(filled))
+    sources += (*scans(filled, gpu), *scans(filled, gpu, reverse=True))
+    sources += (*_warm_histograms(dtype, gpu), *order_statistics.all_of(dtype))
+    for monoid in (SUM, MEAN, VAR, MIN, MAX, NANMIN, NANMAX):
+        for skipna in skips(monoid):
+            sources += groups(grouped(bind(monoid, dtype, monoid.output(dtype), "", skipna)))
+    if dtype.itemsize <= 4:
+        sources += all_of_many_groups(dtype)
+    sources += (*windows(dtype), *transposes(dtype), *select.programs())
+    return list(dict.fromkeys(sources))
 
 
 def everything() -> list[str]:

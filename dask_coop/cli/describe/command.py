@@ -20,6 +20,7 @@ from dask_coop.cli.describe.readers import Chunks, Source, as_user_errors
 from dask_coop.cli.describe.sources import join, open_sources, split
 from dask_coop.cli.describe.summaries import QUANTILES, STATISTICS, Summary, summarize
 from dask_coop.cli.output import say
+from dask_coop.compiled.waits import compiled_apart
 from dask_coop.errors import UserError
 
 MOST_BINS = 2**24
@@ -266,7 +267,10 @@ def _timed(source: Source, summary: Summary) -> list[str]:
     size, seconds = _size(source.array), summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
-    lines.append(f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s")
+    lines.append(
+        f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s"
+        f"{compiled_apart(summary.compiling)}"
+    )
     return lines
 
 
@@ -291,6 +295,7 @@ def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict
         },
         "reads": summary.reads,
         "seconds": summary.seconds,
+        "compiling": summary.compiling,
         "figure": str(figure),
     }
 

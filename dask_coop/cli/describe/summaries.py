@@ -22,6 +22,7 @@ from dask_coop.api.histograms.histogram import histogram
 from dask_coop.api.moments import describe
 from dask_coop.api.order import nanquantile
 from dask_coop.api.sums import count_nonzero
+from dask_coop.compiled.waits import WAITS
 from dask_coop.errors import UserError
 
 #: Two numbers, or two dates.
@@ -65,7 +66,9 @@ class Summary:
     reads : int
         How often the array was read.
     seconds : float
-        Duration of the reads.
+        Duration of the reads, without that of compilations.
+    compiling : float
+        Seconds in which this process compiled meanwhile.
     origin : numpy.datetime64 or numpy.timedelta64, optional
         For dates and durations: the value from which edges count, in the unit of the values.
     """
@@ -78,6 +81,7 @@ class Summary:
     single: bool
     reads: int
     seconds: float
+    compiling: float
     origin: Any = None
 
     @property
@@ -183,7 +187,7 @@ def summarize(
     UserError
         If no value can be counted, or NumPy refuses such bins.
     """
-    start = perf_counter()
+    start, compiled = perf_counter(), WAITS.seconds()
     if x.dtype == np.float16:
         x = x.astype(np.float32)  # which holds the differences and squares of float16
     of_time, whole = x.dtype.kind in "mM", x.dtype.kind in "biu"
@@ -226,8 +230,10 @@ def summarize(
             f"no value lies within --range {low} {high}; the values go from {least} to {most}"
         )
     shown = dict(zip(QUANTILES, [*exact] if of_time else exact.tolist(), strict=True))
-    seconds = perf_counter() - start
-    return Summary(statistics, shown, counts, edges, below, single, reads, seconds, origin)
+    compiling = WAITS.seconds() - compiled
+    seconds = perf_counter() - start - compiling
+    times = reads, seconds, compiling
+    return Summary(statistics, shown, counts, edges, below, single, *times, origin)
 
 
 def _quantiles(x: da.Array) -> tuple[da.Array, int]:
