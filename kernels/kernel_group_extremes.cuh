@@ -95,19 +95,22 @@ __device__ void for_pairs(const T* x, const int* codes, i64 size, F f) {
   if (rest < count) f(values[rest], labels[rest], begin + rest);
 }
 
-// Dynamic shared memory has a word a group.
-template <typename T, typename Key, int nt, int v, int unroll>
-__device__ void extremes_shared(const T* x, const int* codes, i64 size, int groups, unsigned* table) {
+// Dynamic shared memory has a word a group, or two if elements are counted. A block takes fewer than 2^32.
+template <typename T, typename Key, int nt, int v, int unroll, bool counted>
+__device__ void extremes_shared(const T* x, const int* codes, i64 size, int groups, unsigned* table, u64* counts) {
   extern __shared__ unsigned extreme_words[];
-  unsigned* words = extreme_words;
-  for (int i = threadIdx.x; i < groups; i += nt) words[i] = 0;
+  unsigned *words = extreme_words, *sizes = words + groups;
+  for (int i = threadIdx.x; i < groups * (1 + counted); i += nt) words[i] = 0;
   __syncthreads();
   for_pairs<nt, v, unroll>(x, codes, size, [&](T value, int code, i64) {
-    if (unsigned(code) < unsigned(groups)) keep_better(words + code, Key::get(value));
+    if (unsigned(code) >= unsigned(groups)) return;
+    if (counted) atomicAdd(sizes + code, 1u);
+    keep_better(words + code, Key::get(value));
   });
   __syncthreads();
   for (int i = threadIdx.x; i < groups; i += nt) {
     if (words[i]) keep_better(table + i, words[i]);
+    if (counted && sizes[i]) atomicAdd(counts + i, u64(sizes[i]));
   }
 }
 

@@ -12,6 +12,9 @@
 //   weigh_global  sums in global memory
 //
 // settle() makes the results of them. Infinite weights and NaN are added to the result at once, where they win.
+//
+// Of groups, a Term counts the weights in the same read, leaves out NaN, or adds squares of the weights' deviations
+// from means, which average() makes of sums and counts.
 #pragma once
 
 #include "kernel_histogram.cuh"
@@ -41,16 +44,16 @@ __device__ inline int exponent_of(const Exponents* exponents, int round) {
   return round ? exponents->beyond : at_least(exponents->guessed);
 }
 
-// Looks at every `step`-th group of four weights; the exponents are zero before.
-template <typename W, int nt>
-__device__ void largest(const W* weights, i64 size, i64 step, Exponents* exponents) {
+// Looks at every `step`-th group of four weights, of which weight(i) is one; the exponents are zero before.
+template <int nt, typename F>
+__device__ void largest_of(i64 size, i64 step, Exponents* exponents, F weight) {
   int most = 0;
   i64 groups = (size + 3) / 4, stride = i64(gridDim.x) * nt * step;
   for (i64 i = (i64(blockIdx.x) * nt + threadIdx.x) * step; i < groups; i += stride) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       if (4 * i + k >= size) break;
-      int mine = int(__double_as_longlong(convert<double>(weights[4 * i + k])) >> 52 & 0x7ff);
+      int mine = int(__double_as_longlong(weight(4 * i + k)) >> 52 & 0x7ff);
       if (mine < 0x7ff && mine > most) most = mine;
     }
   }
@@ -59,6 +62,53 @@ __device__ void largest(const W* weights, i64 size, i64 step, Exponents* exponen
     most = other > most ? other : most;
   }
   if (threadIdx.x % warp_size == 0) atomicMax(&exponents->guessed, most);
+}
+
+template <typename W, int nt>
+__device__ void largest(const W* weights, i64 size, i64 step, Exponents* exponents) {
+  largest_of<nt>(size, step, exponents, [=](i64 i) { return convert<double>(weights[i]); });
+}
+
+// What is added of a weight, and how many digits of it matter; `counts`, if they are wanted, may be null.
+template <typename W, bool is_counted, bool skips_nan> struct Term {
+  using Weight = W;
+  static constexpr bool squares = false, counted = is_counted;
+  static constexpr int digits = sizeof(W) < 8 ? 23 : 52;
+
+  u64* counts;
+
+  // A bin beyond all others leaves a weight out.
+  __device__ W get(W weight, unsigned& bin, unsigned) const {
+    if (skips_nan && is_nan(weight)) bin = ~0u;
+    return weight;
+  }
+};
+
+// The square of the deviation from the bin's mean. Bins whose mean is not finite get nothing, nor do NaN.
+template <typename W> struct SquareTerm {
+  using Weight = double;
+  static constexpr bool squares = true, counted = false;
+  // A square has 106 digits anyway; those that are lighter than 2^-21 of the largest are added apart.
+  static constexpr int digits = 40;
+
+  const double* means;
+
+  __device__ double get(W weight, unsigned& bin, unsigned count) const {
+    double mean = bin < count ? means[bin] : 0, off = convert<double>(weight) - mean;
+    if ((__double2hiint(mean) & 0x7ff00000) == 0x7ff00000 || off != off) bin = ~0u;
+    return off * off;
+  }
+};
+
+template <typename T, typename W, int nt>
+__device__ void largest_square(const T* x, const W* weights, i64 size, unsigned bins, const double* means, i64 step,
+                               Exponents* exponents) {
+  SquareTerm<W> term{means};
+  largest_of<nt>(size, step, exponents, [=](i64 i) {
+    unsigned bin = unsigned(x[i]);
+    double square = term.get(weights[i], bin, bins);
+    return bin < bins ? square : 0.0;
+  });
 }
 
 // Clears the sums for another round, if there has to be one.
@@ -106,10 +156,10 @@ __device__ __noinline__ void add_apart(double weight, double* result, u64* apart
 }
 
 // Weights as integers of 64 bits.
-template <typename W, bool is_float> struct Weights {
+template <typename W, bool is_float, int digits> struct Weights {
   static constexpr bool narrow = sizeof(W) < 8;
-  // Of a weight this much lighter than the largest the last bit is a multiple of the unit yet.
-  static constexpr int depth = main_bits + 31 - (narrow ? 23 : 52);
+  // Of a weight this much lighter than the largest the last digit is a multiple of the unit yet.
+  static constexpr int depth = main_bits + 31 - digits;
   // The bits behind those of an exponent, in the upper word of a weight without its sign.
   static constexpr int behind = narrow ? 24 : 21, bias = narrow ? 1023 - 127 : 0;
 
@@ -275,15 +325,19 @@ template <bool is_float, bool lean> struct WeightTable {
 };
 
 // What a thread has added up of neighbouring samples in one bin.
-template <bool is_float> struct Run {
+template <bool is_float, bool counted> struct Run {
   unsigned bin;
   u64 high = 0, low = 0;
+  unsigned count = 0;
 
   __device__ void add(i64 integer) {
     high += is_float ? u64(integer >> 32) : u64(integer);
     if (is_float) low += u64(integer) & 0xffffffff;
+    if (counted) ++count;
   }
-  template <typename Table> __device__ void flush(const Table& table) {
+  template <typename Table, typename Tally> __device__ void flush(const Table& table, const Tally& tally) {
+    if (counted && count) tally.add(bin, count);
+    count = 0;
     unsigned at[1] = {bin}, none[1] = {0};
     i64 rest[1] = {i64(low & 0xffffffff)};
     if (is_float) table.add_below(at, rest, none);
@@ -291,6 +345,20 @@ template <bool is_float> struct Run {
     unsigned words[1] = {unsigned(all)}, over[1] = {unsigned(all >> 32) + unsigned(all >> 31 & 1)};
     table.add_main(at, words, over);
     high = low = 0;
+  }
+};
+
+// How many weights bins get: in shared memory, where the table is, or else in global memory.
+template <bool counted, bool shared> struct Tally {
+  unsigned* words;
+  u64* counts;
+  int held;
+
+  __device__ void add(unsigned bin, unsigned count) const {
+    if constexpr (counted && shared) atomicAdd(words + int(bin), count);
+    else if constexpr (counted) {
+      if (counts && bin < unsigned(held)) atomicAdd(counts + bin, u64(count));
+    }
   }
 };
 
@@ -316,12 +384,14 @@ __device__ unsigned crowded_bin(const T* x, i64 size, const B& bins, unsigned co
 
 // `splits` neighbouring blocks read the same samples and sum a window of `window` bins each, and the last what is
 // behind these; only a lean table has more than one window, or anything behind them. Dynamic shared memory holds
-// what `bins` stages and the table, which is added to the sums at the end: of integers to sums.high. A block takes
-// fewer than 2^31 samples.
-template <typename T, typename B, typename W, bool is_float, bool lean, int nt>
+// what `bins` stages, the means of a table that is not lean, and the table, which is added to the sums at the end: of
+// integers to sums.high. A block takes fewer than 2^31 samples.
+template <typename T, typename B, typename W, bool is_float, bool lean, int nt, typename V>
 __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round, int window,
-                             int splits) {
+                             int splits, V term) {
   extern __shared__ u64 shared[];
+  using Weight = typename V::Weight;
+  constexpr bool tallies = V::counted && !lean;
   int exponent = is_float ? exponent_of(sums.exponents, round) : 0;
   if (is_float && !exponent) return;
   unsigned* words = reinterpret_cast<unsigned*>(shared) + bins.stage(shared) / 4;
@@ -329,36 +399,53 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
   if (split < splits - 1) count = window;
   int held = count < window ? count : window;
   bins.begin_at(first);
+  if constexpr (V::squares) {
+    term.means += first;
+    if constexpr (!lean) {
+      double* means = reinterpret_cast<double*>(words);
+      for (int i = threadIdx.x; i < held; i += nt) means[i] = term.means[i];
+      term.means = means;
+      words += 2 * held;
+    }
+  }
   // Before them, for what is in none of the bins, a word for each lane.
   int rows = warp_size + held;
   unsigned none = threadIdx.x % warp_size - warp_size, *own_words = words + warp_size;
-  for (int i = threadIdx.x; i < (lean ? 1 : 2 + is_float) * rows; i += nt) words[i] = 0;
+  for (int i = threadIdx.x; i < (lean ? 1 : 2 + is_float + tallies) * rows; i += nt) words[i] = 0;
   __syncthreads();
   SampleTile tile(size, gridDim.x / splits, blockIdx.x / splits);
   unsigned address = shared_address(own_words);
   WeightTable<is_float, lean> table{address, address + rows * 4, address + rows * 8, held, sums.high + first,
                                     sums.low + first};
-  Weights<W, is_float> weights(exponent);
-  Run<is_float> run{crowded_bin<nt>(x + tile.begin, tile.size, bins, held, own_words, none)};
+  Weights<Weight, is_float, V::digits> weights(exponent);
+  Tally<V::counted, tallies> tally{own_words + (2 + is_float) * rows, nullptr, count};
+  // A second round counts nothing.
+  if constexpr (V::counted) tally.counts = round || !term.counts ? nullptr : term.counts + first;
+  Run<is_float, V::counted> run{crowded_bin<nt>(x + tile.begin, tile.size, bins, held, own_words, none)};
   __syncthreads();
   for_each_group<nt>(
       x + tile.begin, w + tile.begin, tile.size, [&](const T(&samples)[4], const W(&own)[4], unsigned given) {
         unsigned bin[4], last = 0;
         i64 integer[4];
+        Weight weight[4];
         bool whole = given == 4;
         bins.find(samples, bin);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
+          weight[k] = term.get(own[k], bin[k], count);
           last = bin[k] > last ? bin[k] : last;
-          whole &= weights.get(own[k], integer[k]);
+          whole &= weights.get(weight[k], integer[k]);
         }
         if (!whole || last >= count) {
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
             bool inside = k < given && bin[k] < count;
             i64 unused;
-            if (inside && weights.get(own[k], unused)) continue;
-            if (is_float && inside) add_apart(own[k], i64(first) + bin[k], sums, exponent);
+            if (inside && weights.get(weight[k], unused)) continue;
+            if (is_float && inside) {
+              add_apart(weight[k], i64(first) + bin[k], sums, exponent);
+              tally.add(bin[k], 1);
+            }
             bin[k] = none;
             integer[k] = 0;
           }
@@ -368,7 +455,7 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
         for (int k = 0; k < 4; ++k) again |= bin[k] == run.bin;
         if (again) {
           if (same && bin[0] != run.bin) {
-            run.flush(table);
+            run.flush(table, tally);
             run.bin = bin[0];
           }
 #pragma unroll
@@ -382,34 +469,44 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
           if (same) return;
         }
         table.add(bin, integer);
+        if constexpr (V::counted) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) tally.add(bin[k], 1);
+        }
       });
-  run.flush(table);
+  run.flush(table, tally);
   __syncthreads();
   for (int i = threadIdx.x; i < held; i += nt) {
     u64 high = u64(i64(int(own_words[i])));
     if (!lean) high += u64(own_words[rows + i]) << 32;
     if (high) atomicAdd(table.high + i, high);
     if (is_float && !lean && own_words[2 * rows + i]) atomicAdd(table.low + i, u64(own_words[2 * rows + i]));
+    if (tallies && tally.counts && tally.words[i]) atomicAdd(tally.counts + i, u64(tally.words[i]));
   }
 }
 
 // The sums in global memory.
-template <typename T, typename B, typename W, bool is_float, int nt>
-__device__ void weigh_global(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round) {
+template <typename T, typename B, typename W, bool is_float, int nt, typename V>
+__device__ void weigh_global(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round, V term) {
   int exponent = is_float ? exponent_of(sums.exponents, round) : 0;
   if (is_float && !exponent) return;
   SampleTile tile(size, gridDim.x, blockIdx.x);
-  Weights<W, is_float> weights(exponent);
+  Weights<typename V::Weight, is_float, V::digits> weights(exponent);
+  Tally<V::counted, false> tally{nullptr, nullptr, bins.n};
+  if constexpr (V::counted) tally.counts = round ? nullptr : term.counts;
   for_each_group<nt>(
       x + tile.begin, w + tile.begin, tile.size, [&](const T(&samples)[4], const W(&own)[4], unsigned given) {
         unsigned bin[4];
         bins.find(samples, bin);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          if (k >= given || bin[k] >= bins.n) continue;
+          if (k >= given) continue;
+          auto weight = term.get(own[k], bin[k], bins.n);
+          if (bin[k] >= bins.n) continue;
           i64 integer;
-          if (!weights.get(own[k], integer)) {
-            add_apart(own[k], i64(bin[k]), sums, exponent);
+          tally.add(bin[k], 1);
+          if (!weights.get(weight, integer)) {
+            add_apart(weight, i64(bin[k]), sums, exponent);
             continue;
           }
           u64 high = u64(is_float ? integer >> 32 : integer), low = u64(integer) & 0xffffffff;
@@ -453,6 +550,16 @@ __device__ inline void settle(const WeightSums& sums, int n) {
   double sum = double(above) * 4294967296.0 + double(below) + sum_apart(sums.apart + i * apart_words);
   int exponent = exponent_of(sums.exponents, sums.exponents->beyond > 0);
   sums.table[i] += sum / power_of_two(unit_power(exponent));
+}
+
+// Writes the mean of a bin, 0 of none, and what squares of deviations are added to: NaN where it is not finite.
+template <typename A>
+__device__ void average(const A* totals, const i64* counts, double* means, double* squares, int n) {
+  i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  double mean = counts[i] ? double(totals[i]) / double(counts[i]) : 0;
+  means[i] = mean;
+  squares[i] = (mean - mean) * 0;
 }
 
 }  // namespace coop

@@ -189,7 +189,10 @@ def test_every_module_lies_in_a_folder_of_the_list() -> None:
 ROUND = {
     ("dask_coop.chunks.backend", "dask_coop.chunks.distinct"): (
         "for types: what a backend does with a monoid of distinct values"
-    )
+    ),
+    ("dask_coop.chunks.backend", "dask_coop.chunks.labels"): (
+        "for types: the groups whose codes a backend returns"
+    ),
 }
 
 

@@ -32,8 +32,9 @@ from dask_coop.errors import Refused
 from dask_coop.meters import counted
 
 if TYPE_CHECKING:
-    # For typing only, because distinct.py imports this module.
+    # For typing only, because these import this module.
     from dask_coop.chunks.distinct import Distinct
+    from dask_coop.chunks.labels import Coder
 
 #: An array of the backend's class.
 Array = Any
@@ -252,6 +253,12 @@ class ChunkBackend(Protocol):
             The number of elements of each line that are not NaN.
         """
 
+    def codes(self, coder: Coder, labels: Sequence[Array]) -> Array:
+        """Return the codes of elements, int32 or int64, from labels that broadcast to each other.
+
+        A number that is no group's leaves an element out.
+        """
+
     def lift_groups(self, ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
         """Reduce the elements of each group of the chunk `x` to states, by several operations.
 
@@ -262,8 +269,8 @@ class ChunkBackend(Protocol):
             Of shape ``(*kept, *labels)`` and any strides; may be empty. Elements are converted to
             each operation's ``element``; ``skipna`` leaves NaN out.
         codes : array of int32 or int64
-            The group of each element, 0 to ``n - 1``, or -1 to leave it out: in the shape of the
-            last axes of `x`, at least one.
+            The group of each element, 0 to ``n - 1``, or -1 to leave it out, or what else `codes`
+            returns: in the shape of the last axes of `x`, at least one.
         n : int
             The number of groups.
 

@@ -40,7 +40,7 @@ class Values:
 
     def codes(self, x: Any) -> Any:
         """Return the codes of labels; -1 for NaN and labels of no group."""
-        values, numbers = _comparable(self.sorted, self.numbers, x.dtype)
+        values, numbers = self.comparable(x.dtype)
         n = len(values)
         if not n:
             return np.zeros_like(x, "i8", shape=x.shape) - 1
@@ -56,6 +56,22 @@ class Values:
         if numbers is not None:
             codes = asarray(numbers, kind(x))[codes]
         return np.where(inside, codes, -1)
+
+    def comparable(self, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
+        """Return the labels of groups in a dtype that compares with labels, and their numbers."""
+        values, numbers = self.sorted, self.numbers
+        if values.dtype == dtype:
+            return values, numbers
+        if values.dtype.kind == "b":
+            values = values.astype("u1")
+        if values.dtype.kind in "biu" and dtype.kind in "iu":
+            # There may be no common integer dtype.
+            info = np.iinfo(dtype)
+            fits = np.flatnonzero((values >= info.min) & (values <= info.max))
+            if len(fits) < len(values):
+                values, numbers = values[fits], fits if numbers is None else numbers[fits]
+            return values.astype(dtype), numbers
+        return values.astype(np.result_type(values, dtype), copy=False), numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,17 +113,6 @@ class Coder:
         return np.where(left_out, -1, total)
 
 
-def _comparable(
-    values: Array, numbers: Array | None, dtype: np.dtype[Any]
-) -> tuple[Array, Array | None]:
-    """Return values, and their numbers, in a dtype in which they compare with labels."""
-    if values.dtype == dtype:
-        return values, numbers
-    if values.dtype.kind in "biu" and dtype.kind in "iu":
-        # There may be no common integer dtype.
-        info = np.iinfo(dtype)
-        fits = np.flatnonzero((values >= info.min) & (values <= info.max))
-        if len(fits) < len(values):
-            values, numbers = values[fits], fits if numbers is None else numbers[fits]
-        return values.astype(dtype), numbers
-    return values.astype(np.result_type(values, dtype), copy=False), numbers
+def codes(coder: Coder, labels: Sequence[Any]) -> Any:
+    """Return the codes of elements by NumPy's functions, as `ChunkBackend.codes` does."""
+    return coder.codes(labels)

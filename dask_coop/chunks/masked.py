@@ -138,7 +138,7 @@ def _refusing(name: str) -> Any:
 merge_distinct = positions = _refusing("unique")
 move = _refusing("move_{0.statistic}")
 order_statistics = _refusing("quantile")
-lift_groups = _refusing("groupby_reduce")
+codes = lift_groups = _refusing("groupby_reduce")
 digitize, isin, searchsorted = map(_refusing, ("digitize", "isin", "searchsorted"))
 transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort", "matmul"))
 

@@ -27,7 +27,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.distinct import distinct
 from dask_coop.chunks.dtypes import casts
-from dask_coop.chunks.labels import Values
+from dask_coop.chunks.labels import Coder, Values
 from dask_coop.graph import grouped
 from dask_coop.graph.fusion import TrailingBlocks, add
 from dask_coop.graph.grouped import Codes, Finalize, Ops
@@ -131,7 +131,8 @@ def lift(
 ) -> Table:
     """Return the table of a block, given the block of its label."""
     values = values_of(label, threads)
-    codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
+    coder = Coder((Values(values),), (len(values),))
+    codes = chunks.asarray(chunks.backend_of(block).codes(coder, [label]), chunks.kind(block))
     return values, grouped.lift_codes(ops, block, codes, len(values), 0, origin, threads)
 
 

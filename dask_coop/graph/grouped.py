@@ -508,7 +508,7 @@ def lift_lazy(
     threads: int = 1,
 ) -> list[State]:
     """Return the states of all groups of a block, whose labels are lazy."""
-    codes = coder.codes(labels)
+    codes = chunks.backend_of(block).codes(coder, labels)
     codes = chunks.asarray(codes, chunks.kind(block))
     return lift_codes(ops, block, codes, n, rows, origin, threads)
 
@@ -522,7 +522,7 @@ def lift_codes(
         # Each row has its own table.
         first = np.arange(math.prod(outer)).reshape(*outer, *(1,) * (codes.ndim - rows)) * n
         first = chunks.asarray(first, chunks.kind(block))
-        codes = np.where(codes < 0, -1, codes + first)
+        codes = np.where((codes < 0) | (codes >= n), -1, codes + first)
     states = lift_groups_by_threads(ops, block, codes, n * math.prod(outer), threads)
     states = [tuple(field.reshape(*kept, *outer, n) for field in state) for state in states]
     if origin is None:

@@ -244,8 +244,132 @@ def test_every_dtype(cp: Any, name: str) -> None:
 def test_sums_and_counts_of_labels_of_the_array(cp: Any, n: int, name: str) -> None:
     x = numbers((70_003,), name)
     for codes in labellings(x.shape, n)[:: 1 if n < 2000 else 3]:
-        ops = [operation(m, name, s) for m in (SUM, MEAN, COUNT) for s in (False, True)]
+        ops = [operation(m, name, s) for m in (SUM, MEAN, VAR, COUNT) for s in (False, True)]
         assert_groups(cp, ops, x, codes, n)
+
+
+def deviations(x: Any, codes: Any, n: int) -> Any:
+    """Return the sums of squared deviations from the groups' means, by exact sums."""
+    order = np.argsort(codes, kind="stable")
+    bounds, wanted = np.searchsorted(codes[order], np.arange(n + 1)), np.zeros(n)
+    for group, (begin, end) in enumerate(pairwise(bounds)):
+        if end > begin:
+            values = x[order[begin:end]].astype("f8")
+            mean = math.fsum(values) / len(values)
+            # The mean is rounded, too.
+            off = math.fsum(values - mean)
+            wanted[group] = math.fsum((values - mean) ** 2) - off * off / len(values)
+    return wanted
+
+
+@pytest.mark.parametrize("n", [400, 13_000, 60_000])
+@pytest.mark.parametrize("name", ["f4", "f8"])
+def test_variances_of_many_groups_far_from_zero(cp: Any, name: str, n: int) -> None:
+    rng = np.random.default_rng(9)
+    x = ((1e9 if name == "f8" else 100) + rng.standard_normal(200_000)).astype(name)
+    for codes in labellings(x.shape, n):
+        (count, mean, m2) = lift_groups(cp, [operation(VAR, name)], x, codes, n)[0]
+        used = codes >= 0
+        np.testing.assert_array_equal(count, np.bincount(codes[used], minlength=n))
+        total = np.bincount(codes[used], x[used], n)
+        np.testing.assert_allclose(mean, total / np.maximum(count, 1), 1e-12)
+        np.testing.assert_allclose(m2, deviations(x, codes, n), 1e-12, 1e-12)
+
+
+def test_variances_of_groups_of_very_different_scales(cp: Any) -> None:
+    rng, n = np.random.default_rng(10), 1000
+    codes = rng.integers(0, n, 100_000)
+    for name, most in (("f4", 15), ("f8", 120)):
+        scale = 10.0 ** rng.integers(-most, most, n)
+        x = (rng.standard_normal(codes.size) * scale[codes]).astype(name)
+        (_, _, m2) = lift_groups(cp, [operation(VAR, name)], x, codes, n)[0]
+        # Squares below 2^-167 of the largest are lost.
+        wanted = deviations(x, codes, n)
+        seen = wanted > wanted.max() * 2.0**-140
+        np.testing.assert_allclose(m2[seen], wanted[seen], 1e-11)
+        assert (m2[~seen] <= wanted.max() * 2.0**-139).all()
+
+
+@pytest.mark.parametrize("name", ["i4", "f4", "f8"])
+def test_variances_of_constant_groups_are_zero(cp: Any, name: str) -> None:
+    codes = np.random.default_rng(11).integers(-1, 900, 50_000)
+    for x in (codes.astype(name), np.full(codes.size, 7, name)):
+        (_, mean, m2) = lift_groups(cp, [operation(VAR, name)], x, codes, 900)[0]
+        np.testing.assert_array_equal(m2, 0)
+        np.testing.assert_array_equal(mean, np.arange(900) if x[0] == codes[0] else 7)
+
+
+@pytest.mark.parametrize("n", [1000, 60_000])
+def test_variances_of_groups_with_what_is_not_finite(cp: Any, n: int) -> None:
+    rng = np.random.default_rng(12)
+    x, codes = rng.standard_normal(100_000).astype("f4"), np.arange(100_000) % n
+    x[[3, 4, 5, n + 5]] = np.nan, np.inf, np.inf, -np.inf
+    ops = [operation(VAR, "f4", skipna) for skipna in (False, True)]
+    (_, _, m2), (count, _, without) = lift_groups(cp, ops, x, codes, n)
+    assert np.isnan(m2[3:6]).all()
+    assert np.isnan(without[4:6]).all()
+    assert count[3] == np.sum(codes == 3) - 1
+    finite = np.where(np.arange(x.size) == 3, -1, codes)
+    np.testing.assert_allclose(without[3], deviations(x, finite, n)[3], 1e-12)
+    rest = np.delete(np.arange(n), [3, 4, 5])
+    bad = np.isin(codes, [3, 4, 5])
+    wanted = deviations(np.where(bad, 0, x), codes, n)
+    for found in (m2, without):
+        np.testing.assert_allclose(found[rest], wanted[rest], 1e-12, 1e-14)
+
+
+@pytest.mark.parametrize("size", [6_000_001, 9_000_000])
+def test_sums_and_variances_whose_largest_element_was_not_looked_at(cp: Any, size: int) -> None:
+    rng, n = np.random.default_rng(13), 300
+    x = rng.standard_normal(size).astype("f4")
+    codes = rng.integers(0, n, size).astype("i4")
+    x[5], codes[5] = 1e30, 7
+    ops = [operation(m, "f4") for m in (SUM, VAR, COUNT)]
+    (total,), (count, _, m2), (rows,) = lift_groups(cp, ops, x, codes, n)
+    sizes = np.bincount(codes, minlength=n)
+    np.testing.assert_array_equal(count, sizes)
+    np.testing.assert_array_equal(rows, sizes)
+    np.testing.assert_allclose(total, np.bincount(codes, x, n), 1e-10)
+    other = np.arange(n) != 7
+    squares = np.bincount(codes, x.astype("f8") ** 2, n)
+    wanted = squares - np.bincount(codes, x, n) ** 2 / sizes
+    np.testing.assert_allclose(m2[other], wanted[other], 1e-9)
+    np.testing.assert_allclose(m2[7], 1e60 * (1 - 1 / sizes[7]), 1e-6)
+
+
+@pytest.mark.parametrize("n", [4, 500, 14_000, 20_000])
+@pytest.mark.parametrize("monoid", [SUM, MEAN, MAX, VAR, FIRST], ids=lambda m: m.name)
+def test_states_come_to_the_host_at_once(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, monoid: MonoidRow, n: int
+) -> None:
+    from dask_coop.chunks.cupy import arrays, grouped
+
+    copies: list[Any] = []
+    deliver = grouped.deliver_all
+    monkeypatch.setattr(grouped, "deliver_all", lambda rooms: copies.append(1) or deliver(rooms))
+    monkeypatch.setattr(cp, "asnumpy", None)
+    rng = np.random.default_rng(14)
+    x, codes = cp.asarray(numbers((60_000,), "f4")), cp.asarray(rng.integers(-1, n, 60_000))
+    ops = [operation(monoid, "f4"), operation(COUNT, "f4")]
+    states = grouped.lift_groups(ops, x, codes, n)
+    assert len(copies) == 1
+    for state in states:
+        small = sum(field.nbytes for field in state) <= arrays.HOST_STATE_BYTES // 2
+        assert not small or all(isinstance(field, np.ndarray) for field in state)
+
+
+@pytest.mark.parametrize("n", [3, 60, 500, 20_000])
+def test_codes_of_no_group_may_be_beyond_all_groups(cp: Any, n: int) -> None:
+    rng = np.random.default_rng(15)
+    ops = [operation(m, "f4") for m in (SUM, VAR, MAX, COUNT, FIRST)]
+    for shape, order in (((60_001,), (0,)), ((40, 37), (1, 0)), ((40, 37), (0, 1))):
+        x = laid_out(shape, order, "f4")
+        codes = rng.integers(-3, n + 9, shape[-1:]).astype("i4")
+        known = np.where((codes >= 0) & (codes < n), codes, -1)
+        ours = lift_groups(cp, ops, x, codes, n)
+        for state, wanted in zip(ours, lift_groups(cp, ops, x, known, n), strict=True):
+            for field, other in zip(state, wanted, strict=True):
+                np.testing.assert_array_equal(field, other)
 
 
 @pytest.mark.parametrize("name", ["?", "i1", "u2", "i4", "u4", "f2", "f4", "f8"])

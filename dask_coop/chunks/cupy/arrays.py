@@ -12,6 +12,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -81,6 +82,30 @@ def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
 def deliver(x: Array) -> Any:
     """Return a small array on the host, a large one unchanged."""
     return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
+
+
+def deliver_all(rooms: list[Array]) -> list[Any]:
+    """Return bytes as `deliver` does, all small ones after one wait for the GPU."""
+    small = [room for room in rooms if 0 < room.nbytes <= HOST_STATE_BYTES]
+    nbytes = sum(room.nbytes for room in small)
+    host = np.empty(0, "u1")
+    if small:
+        memory = cupy.cuda.alloc_pinned_memory(nbytes)
+        stream, at = cupy.cuda.get_current_stream(), memory.ptr
+        for room in small:
+            to_host = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(at, room.data.ptr, room.nbytes, to_host, stream.ptr)
+            at += room.nbytes
+        stream.synchronize()
+        # Copied, as pinned memory serves others once it is dropped.
+        host = np.frombuffer(memory, "u1", nbytes).copy()
+    delivered: list[Any] = []
+    at = 0
+    for room in rooms:
+        on_host = room.nbytes <= HOST_STATE_BYTES
+        delivered.append(host[at : at + room.nbytes] if on_host else room)
+        at += room.nbytes * on_host
+    return delivered
 
 
 def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:

@@ -30,6 +30,7 @@ from dask_coop.chunks.cupy.arrays import (
     pack,
     views,
 )
+from dask_coop.chunks.cupy.bin_lookup import codes as codes
 from dask_coop.chunks.cupy.digits import collect as collect
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.grouped import lift_groups as lift_groups

@@ -1,12 +1,14 @@
 """Find the bins of the samples of CuPy chunks: by arithmetic, or by a search of the edges.
 
-Kernels that count take a `Lookup`; `find_indices` and `find_numbers` write bin indices.
+Kernels that count take a `Lookup`; `find_indices` and `find_numbers` write bin indices, and `codes`
+the codes of labels, in one read of each label.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,8 +19,11 @@ import numpy as np
 from dask_coop.algebra.bins import Grid, Integers, Numbering, Steps
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
+from dask_coop.chunks.cupy.arrays import aligned, contiguous
+from dask_coop.chunks.labels import Coder, Intervals, Values
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import grouped
 from dask_coop.cuda.programs import histogram as programs
 
 Array = Any
@@ -259,3 +264,159 @@ def _locate(
         index.data.ptr,
         shared=lookup.staged,
     )
+
+
+# Codes of labels.
+
+#: The entries of a table of codes that a label may always have, or else for each group.
+_TABLE, _TABLE_PER_GROUP = 1 << 16, 4
+
+#: The most shared memory of a block that searches labels; two blocks share a multiprocessor.
+_SEARCHED_BYTES = 100 << 10
+
+_COMBINE = cupy.ElementwiseKernel(
+    "uint32 before, uint32 code, uint32 n, uint32 size",
+    "int32 y",
+    "y = before < n && code < size ? before * size + code : -1",
+    "combine_codes",
+)
+
+
+def codes(coder: Coder, labels: Sequence[Array]) -> Array:
+    """Return the codes of elements as int32, by one read of each label, unless they are its codes.
+
+    Codes of no group are negative, or not less than the number of groups.
+    """
+    on_gpu = [x.device for x in labels if isinstance(x, cupy.ndarray)]
+    with on_gpu[0] if on_gpu else nullcontext():
+        shape = np.broadcast_shapes(*(x.shape for x in labels))
+        total: Any = None
+        n = 1
+        for groups, size, x in zip(coder.groups, coder.shape, labels, strict=True):
+            # Labels are often broadcast along axes of the elements.
+            short = x[tuple(slice(None if step else 1) for step in x.strides)]
+            each = _codes_of(groups, short).view("u4")
+            total = each if total is None else _COMBINE(total, each, n, size).view("u4")
+            n *= size
+        return cupy.broadcast_to(total.view("i4"), shape)
+
+
+def _codes_of(groups: Values | Intervals | None, x: Array) -> Array:
+    if groups is None or not isinstance(x, cupy.ndarray) or x.dtype.kind == "c":
+        computed = x if groups is None else groups.codes(x)
+        return cupy.asarray(computed.astype(np.int32, copy=False))
+    x = aligned(contiguous(x.view("u1") if x.dtype.kind == "b" else x))
+    if isinstance(groups, Intervals):
+        return _codes_of_bins(groups, x)
+    coding = _coding(groups, x.dtype)
+    if coding is None:
+        return x.view("i4")
+    if coding is _NOWHERE:
+        return cupy.full(x.shape, -1, "i4")
+    out = cupy.empty(x.shape, "i4")
+    if x.size:
+        gpu = device(cupy.cuda.runtime.getDevice())
+        # The tables are needed until the launch.
+        tables = [None if table is None else cupy.asarray(table) for table in coding.tables]
+        pointers = [np.int64(0) if table is None else table.data.ptr for table in tables]
+        staged = coding.staged if coding.staged <= min(_SEARCHED_BYTES, gpu.shared_bytes) else 0
+        resident = min(4, gpu.shared_bytes // (staged + 1024))
+        launch(
+            grouped.codes(x.dtype, coding.kind, coding.compared),
+            min(gpu.processors * resident, -(-x.size // (4 * grouped.CODE_THREADS))),
+            grouped.CODE_THREADS,
+            x.data.ptr,
+            np.int64(x.size),
+            *coding.arguments(pointers, staged),
+            out.data.ptr,
+            shared=staged,
+        )
+    return out
+
+
+class _Coding(NamedTuple):
+    """How labels of a dtype are coded.
+
+    Attributes
+    ----------
+    kind : grouped.Coding
+    compared : numpy.dtype
+        The dtype in which labels are compared.
+    numbers : tuple
+        The kernel's other arguments.
+    tables : tuple of numpy.ndarray or None
+    staged : int
+        The bytes of shared memory that the tables take if they are there.
+    """
+
+    kind: grouped.Coding
+    compared: np.dtype[Any]
+    numbers: tuple[Any, ...]
+    tables: tuple[Any, ...] = ()
+    staged: int = 0
+
+    def arguments(self, pointers: list[Any], staged: int) -> tuple[Any, ...]:
+        """Return the kernel's arguments, given the addresses of the tables."""
+        if self.kind != "sorted":
+            return (*self.numbers, *pointers)
+        n, low, high, cells, scale = self.numbers
+        edges, guide, places = pointers
+        return n, low, high, edges, guide, cells, scale, np.int32(staged > 0), places
+
+
+#: For labels of which no group can have any.
+_NOWHERE = _Coding("range", np.dtype("u1"), ())
+
+
+# By their identity, as tasks of a graph share the groups.
+@lru_cache(16)
+def _coding(groups: Values, dtype: np.dtype[Any]) -> _Coding | None:
+    """Return how labels are coded; None for those that are codes."""
+    values, numbers = groups.comparable(dtype)
+    if values.dtype.kind == "f":
+        # NaN are last, and equal nothing.
+        values = values[: len(values) - int(np.isnan(values).sum())]
+    n = len(values)
+    places = np.arange(n, dtype="i4") if numbers is None else numbers[:n].astype("i4")
+    if not n:
+        return _NOWHERE
+    if values.dtype.kind in "iu" and dtype.kind in "iu":
+        first = int(values[0])
+        span = int(values[-1]) - first + 1
+        if numbers is None and span == n:
+            if first == 0 and dtype.itemsize == 4:
+                return None
+            return _Coding("range", dtype, _range(first, n))
+        if span <= max(_TABLE, _TABLE_PER_GROUP * n):
+            table = np.full(span, -1, "i4")
+            # Differences of int8 may need eight bits and a sign.
+            table[(values.astype("u8") - values[:1].astype("u8")).astype("i8")] = places
+            return _Coding("table", dtype, _range(first, span), (table,))
+    compared = _comparison_dtype(dtype, values.dtype)
+    edges = np.append(values, values[-1:]).astype(compared)
+    guide, per_unit = _guide(edges, min(2 * n, 1 << 16))
+    staged = (edges.nbytes + guide.nbytes + 7) // 8 * 8
+    cells = np.int32(guide.size - 1)
+    facts = np.int32(n), edges[0], edges[-1], cells, per_unit
+    tables = edges, guide, None if numbers is None else places
+    return _Coding("sorted", compared, facts, tables, staged)
+
+
+def _range(first: int, n: int) -> tuple[Any, ...]:
+    return np.uint64(first % (1 << 64)), np.uint64(n)
+
+
+def _codes_of_bins(groups: Intervals, x: Array) -> Array:
+    """Return the numbers of intervals, which those of their bins follow."""
+    steps, out = groups.steps, cupy.empty(x.shape, "u4")
+    numbering = steps.numbering
+    below, above, missing = (
+        k - 1 if 1 <= k <= groups.n else -1
+        for k in (numbering.below, numbering.above, numbering.missing)
+    )
+    numbers = Numbering(
+        below, above, missing, numbering.first - 1, numbering.step, numbering.closed
+    )
+    if x.size:
+        _locate(x, steps.bins, numbers, 0, None, out)
+    return out.view("i4")

@@ -6,8 +6,8 @@ operations on the same elements form one monoid, and one read::
     codes --> plan: rows by group --> columns, lines or gathered --> states --> combine
                                       codes --> private tables ----------------^
 
-If labels lie as the elements do and there are many groups, many_groups.py computes sums and
-extrema.
+If labels lie as the elements do and there are many groups, many_groups.py computes sums, variances
+and extrema.
 """
 
 from __future__ import annotations
@@ -37,7 +37,13 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import many_groups, programs_list
-from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, dense
+from dask_coop.chunks.cupy.arrays import (
+    HOST_STATE_BYTES,
+    aligned,
+    contiguous,
+    deliver_all,
+    dense,
+)
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
@@ -108,24 +114,38 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         kept = x.shape[: x.ndim - labels]
         codes = contiguous(codes).reshape(-1).astype(np.int32, copy=False)
         found: dict[int, State] = {}
-        for some in _together(ops):
-            here = tuple(ops[i] for i in some)
-            if here[0].monoid is COUNT and not here[0].skipna:
-                sizes = many_groups.count_rows(codes, n)
-                sizes = cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
-                found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
+        pending: list[tuple[list[int], _Fields, _Places]] = []
+        rows = [i for i, op in enumerate(ops) if op.monoid is COUNT and not op.skipna]
+        uncounted = bool(rows)
+        for some in _together(ops, rows):
+            lines, places = _lines(cast(x, ops[some[0]].element), labels)
+            if not (lines.size and n):
+                for i in some:
+                    state = _identity(ops[i], (lines.shape[0], n, lines.shape[2]))
+                    found[i] = places.restored(state, x.shape)
                 continue
-            lines, places = _lines(cast(x, here[0].element), labels)
-            if lines.size and n:
-                states = _reduce(here, lines, codes, n)
-            else:
-                states = [_identity(op, (lines.shape[0], n, lines.shape[2])) for op in here]
-            shape = [x.shape[d] for d in places.order]
-            shape.insert(places.outer, n)
-            axes = places.axes
-            for i, state in zip(some, states, strict=True):
-                found[i] = tuple(field.reshape(shape).transpose(axes) for field in state)
+            for numbers, fields in _reduce([ops[i] for i in some], lines, codes, n, uncounted):
+                pending.append(([some[i] for i in numbers], fields, places))
+                uncounted &= not fields.counts_rows
+        if uncounted:
+            pending.append(([], _count_rows(codes, n), _Places([], 0)))
+        rooms = deliver_all([fields.room for _, fields, _ in pending])
+        for (numbers, fields, places), room in zip(pending, rooms, strict=True):
+            for i, state in zip(numbers, fields.states(room), strict=True):
+                found[i] = places.restored(state, x.shape)
+            if fields.counts_rows:
+                sizes = fields.rows(room)
+                counts = _namespace(sizes).broadcast_to(sizes, (*kept, n))
+                found.update((i, (counts,)) for i in rows)
         return [found[i] for i in range(len(ops))]
+
+
+def _count_rows(codes: Array, n: int) -> _Fields:
+    """Return the number of rows of each group."""
+    fields = _Fields((), (1, n, 1), planned=False, counts_rows=True, zeros=True)
+    if codes.size and n:
+        many_groups.count_rows(codes, n, fields.rows(fields.room))
+    return fields
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,12 @@ class _Places:
         """The permutation that puts the result's axes in their original order, groups last."""
         at = {d: i + (i >= self.outer) for i, d in enumerate(self.order)}
         return [*(at[d] for d in range(len(self.order))), self.outer]
+
+    def restored(self, state: State, sides: tuple[int, ...]) -> State:
+        """Return a state of (outer, n, inner) with the kept axes of a chunk, then the groups."""
+        shape = [sides[d] for d in self.order]
+        shape.insert(self.outer, state[0].shape[1])
+        return tuple(field.reshape(shape).transpose(self.axes) for field in state)
 
 
 def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
@@ -157,20 +183,20 @@ def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
     return seen.reshape(shape), _Places([d for d in order if d < kept], at)
 
 
-def _together(ops: Sequence[Operation]) -> list[list[int]]:
-    """Return groups of the numbers of operations that share one read."""
+def _together(ops: Sequence[Operation], rows: list[int]) -> list[list[int]]:
+    """Return groups of the numbers of operations, but those of `rows`, that share one read."""
     together: list[list[int]] = []
     open_ones: dict[Any, tuple[list[int], int]] = {}
     for i, op in enumerate(ops):
-        # A count of elements reads none.
-        key = op.element if op.monoid is not COUNT or op.skipna else None
+        if i in rows:
+            continue
         nbytes = programs_list.layout(op).itemsize
-        some, room = open_ones.get(key, ([], 0))
+        some, room = open_ones.get(op.element, ([], 0))
         if room < nbytes:
-            some, room = [], _PRODUCT_BYTES if key else 0
+            some, room = [], _PRODUCT_BYTES
             together.append(some)
         some.append(i)
-        open_ones[key] = some, room - nbytes
+        open_ones[op.element] = some, room - nbytes
     return together
 
 
@@ -191,22 +217,40 @@ def _product(ops: tuple[Operation, ...]) -> Product:
     return reduce(Product.and_then, map(programs_list.grouped, ops))
 
 
-def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
-    """Reduce nonempty `x`, viewed as (outer, rows, inner), to fields of (outer, n, inner)."""
+def _reduce(
+    ops: Sequence[Operation], x: Array, codes: Array, n: int, uncounted: bool
+) -> list[tuple[list[int], _Fields]]:
+    """Reduce nonempty `x`, viewed as (outer, rows, inner), to fields of (outer, n, inner).
+
+    Return the numbers of operations with their fields, of which some may count the rows of groups,
+    too, if these are `uncounted`.
+    """
     outer, rows, inner = x.shape
+    everything = [*range(len(ops))]
     if rows > _MOST_ROWS:
-        return _reduce_halves(ops, x, codes, n)
+        return [(everything, _reduce_halves(ops, x, codes, n))]
     gpu = device(cupy.cuda.runtime.getDevice())
     if inner > 1 or _fits(rows * x.itemsize, x.itemsize, gpu):
-        return _planned(ops, x, codes, n, gpu)
-    of = _product(ops)
+        return [(everything, _planned(tuple(ops), x, codes, n, gpu, uncounted))]
+    of = _product(tuple(ops))
     threads = 0 if of.ordered else _private_threads(of, gpu, n)
     if threads:
-        return _private(of, ops, x, codes, n, gpu, threads)
-    alone = [op for op in ops if outer <= _LINES_ALONE and many_groups.takes(op, n)]
-    rest = tuple(op for op in ops if op not in alone)
-    others = iter(_planned(rest, x, codes, n, gpu) if rest else ())
-    return [many_groups.reduce(op, x, codes, n) if op in alone else next(others) for op in ops]
+        return [(everything, _private(of, tuple(ops), x, codes, n, gpu, threads))]
+    able = outer <= _LINES_ALONE
+    alone = [i for i, op in enumerate(ops) if able and many_groups.takes(op, n)]
+    others = [i for i in everything if i not in alone]
+    reads = []
+    if alone:
+        those = tuple(ops[i] for i in alone)
+        fields = _Fields(those, (outer, n, 1), False, uncounted, zeros=True)
+        sizes = fields.rows(fields.room) if uncounted else None
+        many_groups.reduce(those, x, codes, n, fields.states(fields.room), sizes)
+        reads.append((alone, fields))
+        uncounted = False
+    if others:
+        those = tuple(ops[i] for i in others)
+        reads.append((others, _planned(those, x, codes, n, gpu, uncounted)))
+    return reads
 
 
 def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
@@ -215,18 +259,23 @@ def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
     return programs.lines_shared_bytes(nbytes, itemsize) <= most
 
 
-def _reduce_halves(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
+def _reduce_halves(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> _Fields:
     half = x.shape[1] // 2
-    before, after = (
-        _reduce(ops, aligned(contiguous(x[:, part])), codes[part], n)
-        for part in (slice(half), slice(half, None))
-    )
-    combined = []
-    for op, a, b in zip(ops, before, after, strict=True):
+    halves = []
+    for some in (slice(half), slice(half, None)):
+        states: dict[int, State] = {}
+        rows = aligned(contiguous(x[:, some]))
+        for numbers, fields in _reduce(ops, rows, codes[some], n, False):
+            states |= zip(numbers, fields.states(fields.room), strict=True)
+        halves.append(states)
+    total = _Fields(tuple(ops), (x.shape[0], n, x.shape[2]), planned=False)
+    for i, state in enumerate(total.states(total.room)):
+        op, a, b = ops[i], halves[0][i], halves[1][i]
         if op.monoid.positional:
             b = (b[0], b[1] + half * (b[1] != NO_INDEX), *b[2:])
-        combined.append(op.monoid.combine(a, b))
-    return combined
+        for field, combined in zip(state, op.monoid.combine(a, b), strict=True):
+            field[...] = combined
+    return total
 
 
 class _Field(NamedTuple):
@@ -277,19 +326,29 @@ class _Fields:
 
     Attributes
     ----------
+    room : cupy.ndarray
+        The memory, as bytes.
     pointers : list of int
         The addresses of the fields for kernels to write; 0 for those that `sizes` replaces.
     sizes : int
         The address for the numbers of rows of groups; 0 if they are not needed.
+    counts_rows : bool
+        Whether `rows` is among them.
     """
 
     def __init__(
-        self, ops: tuple[Operation, ...], shape: tuple[int, int, int], planned: bool
+        self,
+        ops: tuple[Operation, ...],
+        shape: tuple[int, int, int],
+        planned: bool,
+        counts_rows: bool = False,
+        zeros: bool = False,
     ) -> None:
         self._fields, self._shape = _fields_of(ops, planned), shape
+        self.counts_rows = counts_rows
         self._starts: list[int] = []
         passed: list[int] = []
-        n, end, shared = math.prod(shape), 0, False
+        n, end, shared = math.prod(shape), 0, counts_rows
         for field in (field for some in self._fields for field in some):
             start = -1 if field.shared else end
             self._starts.append(start)
@@ -300,29 +359,29 @@ class _Fields:
                 end += -(-n * field.dtype.itemsize // 256) * 256
         self._sizes = end
         total = end + shape[1] * 8 * shared
-        self._room = cupy.empty(total, "u1")
-        if total <= HOST_STATE_BYTES:
+        self.room = cupy.empty(total, "u1")
+        if total and (zeros or total <= HOST_STATE_BYTES):
             # The gaps between fields are copied to the host, too.
-            self._room.data.memset_async(0, total)
-        at = self._room.data.ptr
+            self.room.data.memset_async(0, total)
+        at = self.room.data.ptr
         self.pointers = [at + start if start >= 0 else 0 for start in passed]
         self.sizes = at + end if shared else 0
 
-    def states(self) -> list[State]:
-        """Return the states, on the host if they are small."""
-        room = self._room
-        if room.nbytes <= HOST_STATE_BYTES:
-            room = cupy.asnumpy(room)
+    def states(self, room: Any) -> list[State]:
+        """Return the states in `room`, which is the memory or a copy of it."""
         starts = iter(self._starts)
         return [
             tuple(self._field(room, field.dtype, next(starts)) for field in some)
             for some in self._fields
         ]
 
-    def _field(self, room: Array, dtype: np.dtype[Any], start: int) -> Array:
+    def rows(self, room: Any) -> Array:
+        """Return the number of rows of each group, in `room`."""
+        return room[self._sizes :].view("i8")
+
+    def _field(self, room: Any, dtype: np.dtype[Any], start: int) -> Array:
         if start < 0:
-            sizes = room[self._sizes :].view(dtype)
-            return _namespace(room).broadcast_to(sizes[:, None], self._shape)
+            return _namespace(room).broadcast_to(self.rows(room)[:, None], self._shape)
         nbytes = math.prod(self._shape) * dtype.itemsize
         return room[start : start + nbytes].view(dtype).reshape(self._shape)
 
@@ -331,8 +390,8 @@ class _Fields:
 
 
 def _planned(
-    ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device
-) -> list[State]:
+    ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device, uncounted: bool
+) -> _Fields:
     outer, rows, inner = x.shape
     of = _product(tuple(map(_without_counts, ops)))
     in_lines = inner == 1 and _fits(rows * x.itemsize, x.itemsize, gpu)
@@ -351,11 +410,11 @@ def _planned(
     else:
         source = programs.gathered(of) if inner == 1 else programs.columns(of, v)
     prepare(programs.plan(), source, *(() if whole else (programs.combine(of),)))
-    fields = _Fields(ops, (outer, n, inner), planned=True)
+    fields = _Fields(ops, (outer, n, inner), planned=True, counts_rows=uncounted)
     plan, kept = _plan(codes, n, piece, whole, fields.sizes, gpu)
     if in_lines:
         _launch_lines(source, x, plan, fields, n, gpu)
-        return fields.states()
+        return fields
     pieces = n if whole else n + rows // piece
     parts = cupy.empty(0 if whole else outer * pieces * inner * of.state.itemsize, "u1")
     last: tuple[Any, ...]
@@ -373,7 +432,7 @@ def _planned(
     if not whole:
         _combine(of, parts, plan[2], fields, (outer, n, inner), pieces, 0, gpu)
     del kept
-    return fields.states()
+    return fields
 
 
 def _launch_lines(
@@ -433,14 +492,15 @@ def _plan(
             shared=programs.plan_shared_bytes(warps, n),
         )
         return (order, begin, first, np.int32(n), np.int32(piece)), (room,)
-    # The smallest unsigned dtype in which -1 becomes the largest number and is sorted last.
+    # The smallest unsigned dtype in which what is left out becomes the largest number, sorted last.
     size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
-    keys = codes.astype(f"u{size}", copy=False)
+    keys = cupy.where(codes.view("u4") < n, codes, np.int32(-1)).astype(f"u{size}")
     sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
-    counts = many_groups.count_rows(codes, n)
+    counts = cupy.zeros(n, "i8")
     if sizes:
-        target = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
-        target[...] = counts
+        counts = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
+        counts[...] = 0
+    many_groups.count_rows(codes, n, counts)
     bounds = cupy.zeros((2, n + 1), "i4")
     bounds[0, 1:] = cupy.cumsum(counts)
     bounds[1, 1:] = cupy.cumsum(cupy.maximum(1, -(-counts // piece)))
@@ -473,7 +533,7 @@ def _private(
     n: int,
     gpu: Device,
     threads: int,
-) -> list[State]:
+) -> _Fields:
     outer, rows, _ = x.shape
     v = programs.private_widths(of)[-1]
     # Tiles begin at multiples of 64 rows.
@@ -490,4 +550,4 @@ def _private(
     arguments = x.data.ptr, codes.data.ptr, parts.data.ptr, *numbers
     launch(source, outer * tiles, threads, *arguments, shared=shared)
     _combine(of, parts, 0, fields, (outer, n, 1), n * tiles, tiles, gpu)
-    return fields.states()
+    return fields

@@ -93,9 +93,62 @@ def count(
     if weights is None:
         launches = _STRATEGIES[strategy].launches(case, lookup, x, table)
     else:
-        launches = _weigh(case, lookup, x, weights, table, strategy)
-    for source, blocks, threads, arguments, shared, cluster in launches:
-        launch(source, blocks, threads, *arguments, shared=shared, cluster=cluster)
+        launches = _weigh(case, lookup, x, Weights(weights), table, strategy)
+    for step in launches:
+        _start(step)
+
+
+class Weights(NamedTuple):
+    """Weights to add, or squares of their deviations to add.
+
+    Attributes
+    ----------
+    values : cupy.ndarray
+        Contiguous.
+    term : programs.Term
+    at : int
+        The address of the bins' means, for "squares", or of int64 to which the numbers of weights
+        are added, if it is not 0, for those that are counted.
+    """
+
+    values: Array
+    term: programs.Term = "weights"
+    at: int = 0
+
+    @property
+    def is_float(self) -> bool:
+        """Whether floats are added."""
+        return self.term == "squares" or self.values.dtype.kind == "f"
+
+    @property
+    def bin_words(self) -> int:
+        """The words of shared memory of a bin."""
+        return {"weights": 3, "squares": 5}.get(self.term, 4)
+
+
+def weigh(codes: Array, weights: Weights, n: int, table: Array) -> None:
+    """Add weights by their codes to the `table` of n groups, as `count` does by bins.
+
+    Parameters
+    ----------
+    codes : cupy.ndarray of int32
+        Contiguous; at least one.
+    weights : Weights
+    n : int
+    table : cupy.ndarray
+        A uint64 or int64 for every group, or a float64 for floats.
+    """
+    x, gpu = codes.view("u4"), device(cupy.cuda.runtime.getDevice())
+    lookup = look_up(gpu, x.dtype, Integers(n))
+    case = _Case(gpu, n, x.size, 4, lookup.finder.kind, 0, weights.bin_words)
+    for step in _weigh(case, lookup, x, weights, table, _choose(case, True)):
+        _start(step)
+
+
+def counts_beside(n: int) -> bool:
+    """Return whether `weigh` counts the weights of n groups at no more than half of their time."""
+    gpu = device(cupy.cuda.runtime.getDevice())
+    return n <= gpu.shared_bytes // 16 - programs.SPARE
 
 
 class _Case(NamedTuple):
@@ -112,6 +165,8 @@ class _Case(NamedTuple):
         The way to find bins: the kind of a `programs.Finder`.
     staged : int
         Bytes of shared memory that the finder uses in every block.
+    bin_words : int
+        Words of shared memory that all sums of the weights of a bin take.
     """
 
     gpu: Device
@@ -120,6 +175,7 @@ class _Case(NamedTuple):
     itemsize: int
     finder: str
     staged: int = 0
+    bin_words: int = 3
 
     @property
     def words(self) -> int:
@@ -161,6 +217,11 @@ class _Launch(NamedTuple):
     arguments: tuple[Any, ...]
     shared: int = 0
     cluster: int = 1
+
+
+def _start(step: _Launch) -> None:
+    source, blocks, threads, arguments, shared, cluster = step
+    launch(source, blocks, threads, *arguments, shared=shared, cluster=cluster)
 
 
 class _Strategy(NamedTuple):
@@ -207,7 +268,7 @@ def _choose(case: _Case, weighted: bool) -> str:
     return next(able) if weighted else min(able, key=lambda n: _STRATEGIES[n].picoseconds(case))
 
 
-def _samples(x: Array) -> tuple[int, Any]:
+def _samples(x: Array) -> tuple[Any, ...]:
     return x.data.ptr, np.int64(x.size)
 
 
@@ -370,17 +431,17 @@ _STRATEGIES = {
 
 #: The most bins of the strategies for weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
-    "shared": lambda case: case.words // 3 - programs.SPARE,
+    "shared": lambda case: case.words // case.bin_words - programs.SPARE,
     "split": lambda case: 2 * (case.words - programs.SPARE),
     "global": lambda case: math.inf,
 }
 
 
 def _weigh(
-    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, strategy: str
+    case: _Case, lookup: Lookup, x: Array, weights: Weights, table: Array, strategy: str
 ) -> Iterator[_Launch]:
-    n, size = case.n, weights.size
-    if weights.dtype.kind != "f":
+    n, values, size = case.n, weights.values, weights.values.size
+    if not weights.is_float:
         nowhere = np.int64(0)
         sums = nowhere, table.data.ptr, nowhere, nowhere, nowhere
         yield from _sum(case, lookup, x, weights, sums, 0, strategy)
@@ -393,10 +454,13 @@ def _weigh(
     # The largest of many weights is estimated from a sample, then verified.
     step = 1 if size <= _LOOKED_AT else size // _LOOKED_AT
     blocks, threads = case.blocks(), programs.THREADS
-    largest, settle = programs.largest(weights.dtype), programs.settle()
+    settle = programs.settle()
+    largest, looked_at = programs.largest(values.dtype), _samples(values)
+    if weights.term == "squares":
+        largest = programs.largest_square(values.dtype)
+        looked_at = x.data.ptr, *looked_at, np.int32(n), weights.at
     prepare(largest, _summing(lookup, weights, strategy), settle)
-    numbers = np.int64(size), np.int64(step), exponents
-    yield _Launch(largest, blocks, threads, (weights.data.ptr, *numbers))
+    yield _Launch(largest, blocks, threads, (*looked_at, np.int64(step), exponents))
     yield from _sum(case, lookup, x, weights, sums, 0, strategy)
     if step > 1:
         again = high, np.int64(words), exponents
@@ -405,29 +469,32 @@ def _weigh(
     yield _Launch(settle, -(-n // threads), threads, (*sums, np.int32(n)))
 
 
-def _summing(lookup: Lookup, weights: Array, strategy: str) -> str:
-    kind: dict[str, programs.Sums] = {"shared": "whole", "split": "lean", "global": "global"}
-    return programs.weigh(lookup.finder, weights.dtype, kind[strategy])
+_KINDS: dict[str, programs.Sums] = {"shared": "whole", "split": "lean", "global": "global"}
+
+
+def _summing(lookup: Lookup, weights: Weights, strategy: str) -> str:
+    return programs.weigh(lookup.finder, weights.values.dtype, _KINDS[strategy], weights.term)
 
 
 def _sum(
     case: _Case,
     lookup: Lookup,
     x: Array,
-    weights: Array,
+    weights: Weights,
     sums: tuple[Any, ...],
     number: int,
     strategy: str,
 ) -> Iterator[_Launch]:
     """Sum weights in a round: the first, or the one that repeats it only if need be."""
     source = _summing(lookup, weights, strategy)
-    threads = programs.weighing_threads(lookup.finder)
-    arguments = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
+    threads = programs.weighing_threads(lookup.finder, _KINDS[strategy], weights.term)
+    arguments = *_samples(x), *lookup.arguments, weights.values.data.ptr, *sums, np.int32(number)
+    term = () if weights.term == "weights" else (np.uint64(weights.at),)
     if strategy == "global":
-        yield _Launch(source, case.blocks(), threads, arguments)
+        yield _Launch(source, case.blocks(), threads, (*arguments, *term))
         return
     if strategy == "shared":
-        splits, window, words = 1, case.n, 3
+        splits, window, words = 1, case.n, case.bin_words
     else:
         fit, words = case.words - programs.SPARE, 1
         splits = 1 if case.n <= _BEYOND * fit else 2
@@ -436,7 +503,7 @@ def _sum(
     cluster = splits if case.gpu.hopper else 1
     blocks = case.blocks(splits) * splits
     numbers = np.int32(window), np.int32(splits)
-    yield _Launch(source, blocks, threads, (*arguments, *numbers), nbytes, cluster)
+    yield _Launch(source, blocks, threads, (*arguments, *numbers, *term), nbytes, cluster)
 
 
 # Several chunks in one launch.

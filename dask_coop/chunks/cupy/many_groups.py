@@ -1,9 +1,10 @@
-"""Sums, counts and extrema of many groups of CuPy chunks, whose labels lie as the elements do.
+"""Sums, variances, counts and extrema of many groups of CuPy chunks, with labels in their shape.
 
 None of them depends on the order of the elements::
 
     sums      a weighted histogram of the codes, or by buckets: kernel_group_sums.cuh
-    counts    a histogram of the codes
+    squares   a weighted histogram of deviations from the means that sums and counts give
+    counts    beside sums or extrema, or a histogram of the codes
     extrema   in shared memory, or by buckets: kernel_group_extremes.cuh
 
 Buckets are for elements of up to 4 bytes, which are first dealt to lists by their codes.
@@ -11,6 +12,7 @@ Buckets are for elements of up to 4 bytes, which are first dealt to lists by the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cupy
@@ -29,15 +31,19 @@ from dask_coop.algebra.monoids import (
     NANMIN,
     NO_INDEX,
     SUM,
+    VAR,
     State,
+    accumulator,
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned
-from dask_coop.chunks.cupy.histogram_strategies import count
+from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.exact import cast
+from dask_coop.chunks.cupy.histogram_strategies import Weights, count, counts_beside, weigh
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import grouped as programs
+from dask_coop.cuda.programs import histogram
 
 Array = Any
 
@@ -52,6 +58,8 @@ def takes(op: Operation, n: int) -> bool:
     """Return whether `reduce` supports an operation for n groups."""
     if op.monoid in _SUMS:
         return op.element.kind in "biuf"
+    if op.monoid is VAR:
+        return op.element.kind in "biuf" and _is_histogram(n)
     small = op.element.itemsize <= 4 and op.element.kind in "biuf"
     return op.monoid in _EXTREMA and small and (_fits(n) or _takes_buckets(op.element, n, 1))
 
@@ -80,48 +88,111 @@ def _is_histogram(n: int) -> bool:
     return n <= device(cupy.cuda.runtime.getDevice()).shared_bytes // 2 - 1024
 
 
-def reduce(op: Operation, x: Array, codes: Array, n: int) -> State:
-    """Reduce `x`, of shape (outer, rows, 1), to fields of (outer, n, 1)."""
-    fields = [cupy.zeros((x.shape[0], n, 1), dtype) for dtype in op.monoid.dtypes(op.element)]
+def reduce(
+    ops: Sequence[Operation],
+    x: Array,
+    codes: Array,
+    n: int,
+    states: Sequence[State],
+    sizes: Array | None,
+) -> None:
+    """Reduce `x`, of shape (outer, rows, 1), to `states`, whose fields of (outer, n, 1) are zero.
+
+    All operations have the same elements. `sizes`, zero too, gets the number of rows of each group.
+    """
+    wide = x.dtype.kind in "iu" and x.itemsize > 4
     for line in range(x.shape[0]):
-        values, tables = aligned(x[line, :, 0]), [field[line, :, 0] for field in fields]
-        if op.monoid in _EXTREMA:
-            _extrema(op, codes, values, n, *tables)
-            continue
-        labels = codes
-        if op.skipna and op.element.kind == "f":
-            nan = cupy.isnan(values)
-            values = cupy.where(nan, 0, values).astype(x.dtype, copy=False)
-            labels = cupy.where(nan, -1, codes).astype(np.int32, copy=False)
+        values = aligned(x[line, :, 0])
+        of_line = [tuple(field[line, :, 0] for field in state) for state in states]
+        sums: dict[tuple[bool, bool], list[tuple[Operation, State]]] = {}
+        for op, tables in zip(ops, of_line, strict=True):
+            if op.monoid in _EXTREMA:
+                counted = sizes if _fits(2 * n) else None
+                _extrema(op, codes, values, n, counted, *tables)
+                sizes = sizes if counted is None else None
+                continue
+            key = op.skipna and op.element.kind == "f", wide and op.monoid in (MEAN, VAR)
+            sums.setdefault(key, []).append((op, tables))
+        for (skipna, as_floats), those in sums.items():
+            elements = cast(values, np.dtype("f8")) if as_floats else values
+            counted = None if skipna else sizes
+            _sums(those, codes, elements, n, skipna, counted)
+            sizes = sizes if counted is None else None
+    if sizes is not None:
+        count_rows(codes, n, sizes)
+
+
+def _fields(those: Sequence[tuple[Operation, State]], *roles: str) -> Iterator[Array]:
+    """Yield the tables of the fields with some roles."""
+    for op, tables in those:
         for field, table in zip(op.monoid.fields, tables, strict=True):
-            if field.role == "count":
-                count(labels.view("u4"), None, Integers(n), table)
-            else:
-                _sum(labels, values, n, table)
-    small = sum(field.nbytes for field in fields) <= HOST_STATE_BYTES
-    return tuple(map(cupy.asnumpy, fields)) if small else tuple(fields)
+            if field.role in roles:
+                yield table
 
 
-def count_rows(codes: Array, n: int) -> Array:
-    """Return the number of rows of each group."""
-    sizes = cupy.zeros(n, "i8")
-    if codes.size and n:
-        count(codes.view("u4"), None, Integers(n), sizes)
-    return sizes
+def _sums(
+    those: Sequence[tuple[Operation, State]],
+    codes: Array,
+    values: Array,
+    n: int,
+    skipna: bool,
+    sizes: Array | None,
+) -> None:
+    """Write sums, counts and variances of the same elements, in one read, or two for variances."""
+    squares = [tables for op, tables in those if op.monoid is VAR]
+    totals = [
+        *_fields(
+            [(op, tables) for op, tables in those if op.monoid is not VAR], "accumulator", "float"
+        )
+    ]
+    counts = [*_fields(those, "count"), *([] if sizes is None else [sizes])]
+    # Sums of integers of 32 bits are exact in 64.
+    exact = accumulator(values.dtype)
+    total: Any = next((table for table in totals if table.dtype == exact), None)
+    if total is None and (totals or squares):
+        total = cupy.zeros(n, exact)
+    _add(codes, values, n, skipna, total, counts[0] if counts else None)
+    for tables, source in ((totals, total), (counts, counts and counts[0])):
+        for table in tables:
+            if table is not source:
+                table[...] = source
+    for count_of, means, deviations in squares:
+        source, threads = histogram.average(exact), histogram.THREADS
+        pointers = total.data.ptr, count_of.data.ptr, means.data.ptr, deviations.data.ptr
+        launch(source, -(-n // threads), threads, *pointers, np.int32(n))
+        weigh(codes, Weights(values, "squares", means.data.ptr), n, deviations)
 
 
-def _sum(codes: Array, values: Array, n: int, total: Array) -> None:
-    """Add values by their codes to `total`, which is zero."""
-    if total.dtype.kind == "f" and values.dtype.kind != "f":
-        # Sums of integers of 32 bits are exact in 64.
-        exact = values.itemsize <= 4
-        table = cupy.zeros(n, "i8" if exact else "f8")
-        _sum(codes, values if exact else values.astype(np.float64), n, table)
-        total[...] = table
-    elif not _is_histogram(n) and _takes_buckets(values.dtype, n, 3):
-        _sum_by_buckets(codes, values, n, total)
+def _add(
+    codes: Array, values: Array, n: int, skipna: bool, total: Array | None, counts: Array | None
+) -> None:
+    """Add values to `total`, and their numbers to `counts`, where there are these."""
+    if total is None and not skipna:
+        count_rows(codes, n, counts)
+    elif _is_histogram(n) or not _takes_buckets(values.dtype, n, 3):
+        beside = skipna or (counts is not None and counts_beside(n))
+        term: histogram.Term = (
+            "counted without NaN" if skipna else "counted" if beside else "weights"
+        )
+        target = 0 if counts is None else counts.data.ptr
+        table = cupy.zeros(n, "f8") if total is None else total
+        weigh(codes, Weights(values, term, target * beside), n, table)
+        if counts is not None and not beside:
+            count_rows(codes, n, counts)
     else:
-        count(codes.view("u4"), values, Integers(n), total)
+        if skipna:
+            nan = cupy.isnan(values)
+            values = cupy.where(nan, 0, values).astype(values.dtype, copy=False)
+            codes = cupy.where(nan, -1, codes).astype(np.int32, copy=False)
+        if counts is not None:
+            count_rows(codes, n, counts)
+        if total is not None:
+            _sum_by_buckets(codes, values, n, total)
+
+
+def count_rows(codes: Array, n: int, sizes: Array) -> None:
+    """Add the number of rows of each group to `sizes`."""
+    count(codes.view("u4"), None, Integers(n), sizes)
 
 
 def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
@@ -144,7 +215,9 @@ def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
 
-def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) -> None:
+def _extrema(
+    op: Operation, codes: Array, values: Array, n: int, sizes: Array | None, *out: Array
+) -> None:
     """Write the extrema of groups, and the indices of the first; identities for empty groups."""
     gpu = device(cupy.cuda.runtime.getDevice())
     keys, settle = programs_list.extremes(op)
@@ -153,9 +226,12 @@ def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) ->
     blocks = max(1, min(gpu.processors, values.size // (programs.BUCKET_THREADS * 4)))
     arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n), table.data.ptr
     if _fits(n):
-        source = programs.extremes(op.element, keys, v)
+        counted = sizes is not None
+        source = programs.extremes(op.element, keys, v, counted)
+        counts = np.int64(0) if sizes is None else sizes.data.ptr
         prepare(source, settle)
-        launch(source, blocks, programs.BUCKET_THREADS, *arguments, shared=4 * n)
+        shared = 4 * n * (1 + counted)
+        launch(source, blocks, programs.BUCKET_THREADS, *arguments, counts, shared=shared)
     else:
         source = programs.extremes_of_lists(op.element, keys)
         prepare(programs.deal(op.element), source, settle)

@@ -174,10 +174,31 @@ def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     for monoid in (MIN, NANMAX, ARGMAX):
         if dtype.kind in monoid.kinds:
             keys, settle = extremes(bind(monoid, dtype, monoid.output(dtype), monoid.name))
-            yield from (by_group.extremes(dtype, keys, v) for v in (1, 4))
+            yield from (by_group.extremes(dtype, keys, v, c) for v in (1, 4) for c in (False, True))
             yield from (by_group.extremes_of_lists(dtype, keys), settle)
             if monoid.positional:
                 yield from (by_group.find_extremes(dtype, keys, v) for v in (1, 4))
+
+
+def sums_of_groups(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield the programs that add and count elements of `dtype`, or squares of deviations."""
+    index = np.dtype("u4")
+    find = histogram.finder("unit", index, index)
+    terms: list[histogram.Term] = ["counted", "squares"]
+    terms += ["counted without NaN"] if dtype.kind == "f" else []
+    sums: tuple[histogram.Sums, ...] = ("whole", "lean", "global")
+    yield from (histogram.weigh(find, dtype, kind, term) for kind in sums for term in terms)
+    yield histogram.largest_square(dtype)
+    yield histogram.average(accumulator(dtype))
+
+
+def codes(label: np.dtype[Any]) -> Iterator[str]:
+    """Yield the programs that code labels of a dtype."""
+    if label.kind in "iu":
+        yield from (by_group.codes(label, coding, label) for coding in ("range", "table"))
+    compared = {"f": "f8" if label.itemsize > 4 else "f4 f8", "i": "i8 f8", "u": "u8 f8"}
+    for other in map(np.dtype, compared[label.kind].split()):
+        yield by_group.codes(label, "sorted", other)
 
 
 def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
@@ -190,6 +211,10 @@ def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     yield from groups(total)
     if dtype.itemsize <= 4:
         yield from all_of_many_groups(dtype)
+    if dtype.kind in "biuf":
+        yield from sums_of_groups(dtype)
+    if dtype.kind in "iuf":
+        yield from codes(dtype)
     if dtype not in _FULLY_LISTED:
         return
     yield from groups(total.and_then(mean))

@@ -15,6 +15,7 @@ from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.strategies import AUTO
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.files import Direct
+from dask_coop.chunks.labels import codes as codes
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import digits as digit_counts
 from dask_coop.chunks.numpy import histogram as histograms

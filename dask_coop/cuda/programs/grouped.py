@@ -1,10 +1,10 @@
-"""Programs of kernel_grouped.cuh, which reduce by group, and of kernel_group_*.cuh for many."""
+"""Programs of kernel_grouped.cuh, which reduce by group, of kernel_group_*.cuh, and of codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -273,11 +273,15 @@ def key(element: np.dtype[Any], most: bool, keeps_nan: bool, one_zero: bool) -> 
 
 
 @cache
-def extremes(element: np.dtype[Any], of: str, v: int) -> str:
-    """Return the program that finds extrema in one read, by keys, in loads of `v` elements."""
+def extremes(element: np.dtype[Any], of: str, v: int, counted: bool) -> str:
+    """Return the program that finds extrema in one read, by keys, in loads of `v` elements.
+
+    If `counted`, it counts the elements of each group, too.
+    """
+    call = f"extremes_shared<T, {of}, {BUCKET_THREADS}, {v}, 4, {str(counted).lower()}>"
     return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
-entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
-  extremes_shared<T, {of}, {BUCKET_THREADS}, {v}, 4>(x, codes, size, groups, table);
+entry(const T* x, const int* codes, i64 size, int groups, unsigned* table, u64* counts) {{
+  {call}(x, codes, size, groups, table, counts);
 }}
 """
 
@@ -319,3 +323,34 @@ def _begin(header: str, element: np.dtype[Any], bounds: str = f"{BUCKET_THREADS}
 using namespace coop;
 using T = {ctype(element)};
 extern "C" __global__ void __launch_bounds__({bounds})"""
+
+
+#: The threads of a block that writes codes.
+CODE_THREADS = 512
+
+Coding = Literal["range", "table", "sorted"]
+
+_CODINGS: dict[Coding, tuple[str, str]] = {
+    "range": ("u64 first, u64 n", "RangeCodes<T>{first, n}"),
+    "table": ("u64 first, u64 n, const int* codes", "TableCodes<T>{first, n, codes}"),
+    "sorted": (
+        "int n, E low, E high, const E* edges, const int* guide, int cells, "
+        "DistanceOf<E>::type scale, int staged, const int* codes",
+        "SortedCodes<T, E>{{n, low, high, edges, guide, cells, scale, bool(staged)}, codes}",
+    ),
+}
+
+
+@cache
+def codes(label: np.dtype[Any], coding: Coding, compared: np.dtype[Any]) -> str:
+    """Return the program that writes the codes of labels, which are compared in some dtype."""
+    parameters, finder = _CODINGS[coding]
+    return f"""#include "kernel_codes.cuh"
+using namespace coop;
+using T = {ctype(label)};
+using E = {ctype(compared)};
+extern "C" __global__ void __launch_bounds__({CODE_THREADS})
+entry(const T* labels, i64 size, {parameters}, int* out) {{
+  write_codes<T, decltype({finder}), {CODE_THREADS}>(labels, size, {finder}, out);
+}}
+"""

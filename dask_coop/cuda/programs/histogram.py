@@ -213,16 +213,30 @@ _ADDRESSES = "double* table, u64* above, u64* below, u64* apart, Exponents* expo
 
 Sums = Literal["whole", "lean", "global"]
 
+#: What is added of weights: the weights, which may be counted, and NaN left out; or the squares of
+#: their deviations from the means of bins.
+Term = Literal["weights", "counted", "counted without NaN", "squares"]
 
-def weighing_threads(find: Finder) -> int:
+
+def weighing_threads(find: Finder, sums: Sums, term: Term) -> int:
     """Return the threads of a block of `weigh`, limited by its registers."""
-    return 768 if find.kind == "digits" else THREADS
+    counted_apart = sums == "lean" and term.startswith("counted")
+    return 768 if find.kind == "digits" or term == "squares" or counted_apart else THREADS
+
+
+def _term(weight: str, term: Term) -> tuple[str, str]:
+    """Return the parameter of a term, and the C++ expression that makes it."""
+    if term == "squares":
+        return ", const double* means", f"SquareTerm<{weight}>{{means}}"
+    if term == "weights":
+        return "", f"Term<{weight}, false, false>{{nullptr}}"
+    return ", u64* counts", f"Term<{weight}, true, {str(term != 'counted').lower()}>{{counts}}"
 
 
 @cache
-def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
+def weigh(find: Finder, weight: np.dtype[Any], sums: Sums, term: Term = "weights") -> str:
     """Return the program that sums weights, with all, the main, or no words in shared memory."""
-    is_float = str(weight.kind == "f").lower()
+    is_float = str(weight.kind == "f" or term == "squares").lower()
     kinds, more, given = f"T, B, {ctype(weight)}, {is_float}", "", ""
     if sums != "global":
         kinds += f", {str(sums == 'lean').lower()}"
@@ -231,12 +245,13 @@ def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
             ", window, splits",
         )
     name = "weigh_global" if sums == "global" else "weigh_shared"
-    threads = weighing_threads(find)
+    threads = weighing_threads(find, sums, term)
+    parameter, of_weight = _term(ctype(weight), term)
     return unit(
         "kernel_histogram_weighted.cuh",
         find,
-        f"const {ctype(weight)}* weights, {_ADDRESSES}, int round{more}",
-        f"{name}<{kinds}, {threads}>(x, weights, size, bins, {_SUMS}, round{given});",
+        f"const {ctype(weight)}* weights, {_ADDRESSES}, int round{more}{parameter}",
+        f"{name}<{kinds}, {threads}>(x, weights, size, bins, {_SUMS}, round{given}, {of_weight});",
         f"{threads}, 1",
     )
 
@@ -249,6 +264,31 @@ using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
 entry(const {ctype(weight)}* weights, i64 size, i64 step, Exponents* exponents) {{
   largest<{ctype(weight)}, {THREADS}>(weights, size, step, exponents);
+}}
+"""
+
+
+@cache
+def largest_square(weight: np.dtype[Any]) -> str:
+    """Return the program that finds the exponent of the largest square of a deviation."""
+    return f"""#include "kernel_histogram_weighted.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS})
+entry(const unsigned* x, const {ctype(weight)}* weights, i64 size, int n, const double* means,
+      i64 step, Exponents* exponents) {{
+  largest_square<unsigned, {ctype(weight)}, {THREADS}>(x, weights, size, n, means, step, exponents);
+}}
+"""
+
+
+@cache
+def average(total: np.dtype[Any]) -> str:
+    """Return the program that makes means of sums and counts."""
+    return f"""#include "kernel_histogram_weighted.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS})
+entry(const {ctype(total)}* totals, const i64* counts, double* means, double* squares, int n) {{
+  average(totals, counts, means, squares, n);
 }}
 """
 

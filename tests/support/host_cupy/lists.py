@@ -189,7 +189,8 @@ def _lacking(name: str) -> Any:
     return fail
 
 
-scan_on, lift_groups, lift_segments = map(_lacking, ("scan_on", "groups", "lift_segments"))
+scan_on, lift_segments = map(_lacking, ("scan_on", "lift_segments"))
+codes, lift_groups = map(_lacking, ("codes", "groups"))
 digitize, collect, compress = map(_lacking, ("digitize", "collect", "compress"))
 flatnonzero, merge_distinct = map(_lacking, ("flatnonzero", "merge_distinct"))
 positions, isin, searchsorted = map(_lacking, ("positions", "isin", "searchsorted"))
