@@ -29,7 +29,7 @@ from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
-from dask_coop.graph import group_quantiles, grouped, matmul, trapezoids, windows
+from dask_coop.graph import group_quantiles, group_selection, grouped, matmul, trapezoids, windows
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -314,6 +314,10 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
     """Return how groups are reduced, by the functions that tasks call; empty if none are."""
     if blocks := calls.get(group_quantiles.quantiles_of_block):
         return f"{_count(len(blocks), 'block')} of whole groups"
+    if blocks := calls.get(group_quantiles.quantiles_by_labels):
+        return f"{_count(len(blocks), 'block')} of whole lines"
+    if blocks := calls.get(group_selection.count_block):
+        return f"digits by group, counted over {_count(len(blocks), 'chunk')}"
     lifts = [*calls.get(grouped.lift, ()), *calls.get(grouped.lift_lazy, ())]
     ends = calls.get(grouped.finish, [])
     if not lifts or not ends:
