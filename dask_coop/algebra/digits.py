@@ -176,21 +176,21 @@ def _width(slots: int) -> int:
     return max(1, WIDTH - (slots - 1).bit_length())
 
 
-def keys_of(x: Array) -> Array:
-    """Return the keys of elements, unsigned integers of the same size."""
-    bits: Array = x.view(f"u{x.itemsize}")
+def keys_of(x: Any) -> Any:
+    """Return the keys of elements, unsigned integers of the same size, in the array's class."""
+    bits = x.view(f"u{x.itemsize}")
     sign = bits.dtype.type(1 << (8 * x.itemsize - 1))
     match x.dtype.kind:
         case "f":
             # Flip all bits of negative numbers, and the sign of others.
             keys = bits ^ np.where(bits & sign, ~bits.dtype.type(0), sign)
             keys[np.isnan(x)] = ~bits.dtype.type(0)
-            return np.asarray(keys)
+            return keys
         case "i":
-            return np.asarray(bits ^ sign)
+            return bits ^ sign
         case "M" | "m":
             # NaT is the least integer, and its key becomes the largest.
-            return np.asarray((bits ^ sign) - bits.dtype.type(1))
+            return (bits ^ sign) - bits.dtype.type(1)
     return bits
 
 

@@ -32,11 +32,11 @@ from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.graph import (
     group_quantiles,
+    group_selection,
     grouped,
     joined,
     matmul,
     transfer,
-    trapezoids,
     windows,
 )
 from dask_coop.graph.tasks import (
@@ -331,6 +331,10 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
     """Return how groups are reduced, by the functions that tasks call; empty if none are."""
     if blocks := calls.get(group_quantiles.quantiles_of_block):
         return f"{_count(len(blocks), 'block')} of whole groups"
+    if blocks := calls.get(group_quantiles.quantiles_by_labels):
+        return f"{_count(len(blocks), 'block')} of whole lines"
+    if blocks := calls.get(group_selection.count_block):
+        return f"digits by group, counted over {_count(len(blocks), 'chunk')}"
     lifts = [*calls.get(grouped.lift, ()), *calls.get(grouped.lift_lazy, ())]
     ends = calls.get(grouped.finish, [])
     if not lifts or not ends:
@@ -370,7 +374,7 @@ def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
         if lifted:
             how += f", with states of {_count(lifted, 'part')} between their ends"
         return how
-    if areas := calls.get(trapezoids.areas_of_block):
+    if areas := calls.get(windows.areas_of_block):
         return f"areas between the samples of {_count(len(areas), 'chunk')}"
     if joins := calls.get(joined.join):
         n = sum(len(task.args[0]) for task in joins)

@@ -21,7 +21,7 @@ from dask_coop.api.scan_arguments import ScanArguments, scan_bound
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
-from dask_coop.graph import executor, trapezoids
+from dask_coop.graph import executor, windows
 
 
 @public("scan", dask=False)
@@ -272,7 +272,7 @@ def cumulative_trapezoid(
     places = None if x is None else _places(x, array, axis)
     dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))
     dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
-    areas = trapezoids.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
+    areas = windows.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
     return cumsum(areas, axis, include_initial=initial is not None)
 
 

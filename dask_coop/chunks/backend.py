@@ -230,7 +230,11 @@ class ChunkBackend(Protocol):
         """
 
     def order_statistics(
-        self, x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
+        self,
+        x: Array,
+        axes: tuple[int, ...],
+        ranks: np.ndarray[Any, Any],
+        index: Array | None = None,
     ) -> tuple[Array, Array]:
         """Return elements by rank among those of their lines that are not NaN or NaT.
 
@@ -244,6 +248,9 @@ class ChunkBackend(Protocol):
             The wanted ranks, in any order, in the row of the number of elements that are not NaN:
             of shape ``(length + 1, m)``. A rank that is too large means the largest element. A row
             broadcast to that shape is never copied to it.
+        index : array of int64, optional
+            Positions along the last axis of `x`, of shape (groups, length), NumPy's or the
+            backend's. The lines are then those of ``x[..., index]``, along its last axis.
 
         Returns
         -------

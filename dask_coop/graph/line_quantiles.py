@@ -102,27 +102,41 @@ def _of_lines(
 
 
 def quantiles_of_lines(
-    x: Any, axes: tuple[int, ...], spec: Quantiles, result: np.dtype[Any]
+    x: Any,
+    axes: tuple[int, ...],
+    spec: Quantiles,
+    result: np.dtype[Any],
+    index: Any = None,
 ) -> tuple[Any, Any]:
-    """Return the quantiles of the lines of a block, and how many elements of each are not NaN."""
-    length = math.prod(x.shape[d] for d in axes)
+    """Return the quantiles of the lines of a block, and how many elements of each are not NaN.
+
+    With `index`, lines are those of ``x[..., index]`` along the last axis.
+    """
+    length = math.prod(x.shape[d] for d in axes) if index is None else index.shape[-1]
     # Without skipna, only lines without NaN have quantiles, and these have one length.
     sizes = np.arange(length + 1) if spec.skipna else np.array([length])
     previous, following, gamma = spec.ranks(sizes)
     ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
     ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(spec.shape)))
     backend = chunks.backend_of(x)
-    values, counts = backend.order_statistics(x, axes, ranks)
+    values, counts = backend.order_statistics(x, axes, ranks, index)
     low, high = values.reshape(2, *spec.shape, *counts.shape)
     if gamma is not None:
         gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
         gamma = gamma[..., counts if spec.skipna else counts * 0]
+    nothing = counts < (1 if spec.skipna else length)
+    return interpolated(low, high, gamma, nothing, spec, result), counts
+
+
+def interpolated(
+    low: Any, high: Any, gamma: Any, nothing: Any, spec: Quantiles, result: np.dtype[Any]
+) -> Any:
+    """Return quantiles between elements before and after them; NaN where there is `nothing`."""
     with np.errstate(all="ignore"):
         computed = spec.interpolate(low, high, gamma).astype(result, copy=False)
-    nothing = counts < (1 if spec.skipna else length)
-    if x.dtype.kind in "fMm" and nothing.any():
-        computed = np.where(nothing, _missing(result), computed)
-    return computed, counts
+    if low.dtype.kind in "fMm" and nothing.any():
+        return np.where(nothing, _missing(result), computed)
+    return computed
 
 
 @casts

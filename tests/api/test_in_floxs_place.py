@@ -93,7 +93,7 @@ def draw_call(rng: np.random.Generator, func: str) -> tuple[Any, Any, bool, dict
         kwargs["finalize_kwargs"] = {"ddof": int(rng.integers(2))}
     if kwargs.get("expected_groups") is not None and ndim > 1 and rng.random() < 0.5:
         kwargs["axis"] = -1
-    return x, labels, bool(rng.random() < 0.4) and not func.endswith("median"), kwargs
+    return x, labels, bool(rng.random() < 0.4), kwargs
 
 
 def test_several_quantiles() -> None:
@@ -308,7 +308,6 @@ def test_what_is_not_served_is_refused() -> None:
         ((labels,), {"func": "argmax", "reindex": True}, "does not reindex"),
         ((both,), {"func": "first"}, "along one axis, not along 2"),
         ((both,), {"func": "nanlast", "axis": (0, 1)}, "along one axis, not along 2"),
-        ((lazy,), {"func": "median"}, "labels that are known"),
         ((da.from_array(both, chunks=4),), {"func": "sum", "axis": 1}, "all of their axes"),
         ((labels, lazy), {"func": "sum"}, "label 1 of several is lazy"),
         ((labels[:3],), {"func": "sum"}, "do not fit"),

@@ -154,6 +154,67 @@ def test_any_axes_of_any_layout(xp: ModuleType, axes: tuple[int, ...]) -> None:
             assert_selects(xp, view, axes, ranks)
 
 
+def assert_selects_indexed(xp: ModuleType, x: Any, index: Any) -> None:
+    """Compare with lines that NumPy gathers; `x` is NumPy's, and the chunk has its strides."""
+    chunk = x
+    if xp is not np:
+        base = x if x.base is None else x.base
+        moved = xp.asarray(base)
+        offset = x.ctypes.data - base.ctypes.data
+        chunk = xp.ndarray(x.shape, x.dtype, moved.data + offset, x.strides)
+    lines, n = x[..., index], index.shape[1]
+    for ranks in (medians(n), many(n, 5), np.broadcast_to([0, n // 2], (n + 1, 2))):
+        wanted, left = expected(lines, (x.ndim,), ranks)
+        for at in (index, xp.asarray(index)):
+            values, counts = backend_of(chunk).order_statistics(chunk, (x.ndim,), ranks, at)
+            assert isinstance(values, xp.ndarray)
+            if xp is not np:
+                values, counts = values.get(), counts.get()
+            assert (values.dtype, counts.dtype) == (x.dtype, np.dtype("i8"))
+            np.testing.assert_array_equal(values, wanted)
+            np.testing.assert_array_equal(counts, left)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 31, 32, 33, 64, 100, 365, 1024, 1025, 5000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lines_of_rows_that_lie_apart(xp: ModuleType, dtype: str, length: int) -> None:
+    rng = np.random.default_rng(length)
+    n = 2 * length + 3
+    for nans in (0.0, 0.1) if dtype in FLOATS else (0.0,):
+        x = numbers(dtype, n * 70, nans)
+        some = np.stack([rng.permutation(n)[:length] for _ in range(3)])
+        consecutive = np.arange(2 * length).reshape(2, length) + 1
+        for index in (some, np.sort(some, axis=1), consecutive, consecutive[:, ::-1]):
+            for lines in (
+                x.reshape(n, 70).T,
+                x.reshape(70, n),
+                x.reshape(2, n, 35).transpose(0, 2, 1),
+                x.reshape(2, n, 35).transpose(2, 0, 1),
+                x.reshape(35, n, 2).transpose(0, 2, 1),
+                x.reshape(n, 70)[:, 1:60:3].T,
+                x.reshape(n, 70)[:, ::-1].T,
+            ):
+                assert_selects_indexed(xp, lines, index)
+
+
+def test_rows_are_gathered_in_slabs(xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    if xp is not np:
+        from dask_coop.chunks.cupy import order_statistics as module
+
+        monkeypatch.setattr(module, "_SLAB", 12_000)
+    rng = np.random.default_rng(0)
+    x = numbers("f4", 500 * 700, 0.05)
+    for shape, axes in (
+        ((500, 700), (1, 0)),
+        ((5, 100, 700), (0, 2, 1)),
+        ((7, 500, 100), (0, 2, 1)),
+    ):
+        lines = x.reshape(shape).transpose(axes)
+        for groups, length in ((1, 90), (4, 25), (20, 3)):
+            index = rng.integers(0, lines.shape[-1], (groups, length))
+            assert_selects_indexed(xp, lines, index)
+
+
 def test_lines_apart_in_memory_are_taken_in_slabs(
     xp: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop.algebra.merges import highest, lowest
+from dask_coop.api.groups import quantiles
+from dask_coop.graph import group_selection
 from fuzz import draw, exact
 from fuzz.case import Array, Case, show_array
 from fuzz.exact import EPS, Expected
@@ -47,6 +49,28 @@ class GroupCase(Case):
         return super().code(xp).replace(labels.code(xp), show_array(labels.array), 1)
 
 
+@dataclass(frozen=True)
+class CountedCase(Case):
+    """A call that counts the digits of any elements by group, and sorts none of them."""
+
+    def call(self, xp: Any) -> tuple[Any, ...]:
+        """Call the function on chunks of `xp`'s kind."""
+        before = quantiles._SMALL, group_selection.FEW
+        quantiles._SMALL = group_selection.FEW = -1
+        try:
+            return super().call(xp)
+        finally:
+            quantiles._SMALL, group_selection.FEW = before
+
+    def code(self, xp: Any) -> str:
+        """Return the call as a line of Python."""
+        names = "quantiles._SMALL = group_selection.FEW = -1"
+        return (
+            "from dask_coop.api.groups import quantiles; "
+            f"from dask_coop.graph import group_selection; {names}; {super().code(xp)}"
+        )
+
+
 def draw_groups(rng: draw.Generator) -> Case:
     """Draw a statistic of groups."""
     large = draw.chance(rng, 0.1)
@@ -58,7 +82,7 @@ def draw_groups(rng: draw.Generator) -> Case:
     if func.endswith("prod"):
         dtypes = draw.INTS
     x = _values(rng, draw.pick(rng, dtypes), sides)
-    known = func in _QUANTILES or draw.chance(rng, 0.5)
+    known = draw.chance(rng, 0.5)
     labels, n = _labels(rng, x)
     options: dict[str, Any] = {"func": func}
     if draw.chance(rng, 0.7):
@@ -131,7 +155,10 @@ def _case(
     own = letters[x.ndim - labels.ndim :]
     inputs = draw.operand(rng, x, letters), draw.operand(rng, labels, own)
     compiled = large or draw.chance(rng, 0.3)
-    return (GroupCase if known else Case)(family, function, inputs, {}, options, compiled=compiled)
+    kind: type[Case] = GroupCase if known else Case
+    if options["func"] in _QUANTILES and not known and draw.chance(rng, 0.6):
+        kind = CountedCase
+    return kind(family, function, inputs, {}, options, compiled=compiled)
 
 
 # The independent judge.
@@ -156,7 +183,7 @@ def expect_groups(case: Case) -> list[Expected]:
     first = x.ndim - labels.ndim
     axes = sorted(case.option("axis", range(first, x.ndim)))
     rows = [d for d in range(first, x.ndim) if d not in axes]
-    if (rows and not (known or given)) or (func in _QUANTILES and not known):
+    if rows and not (known or given):
         raise ValueError("labels are not known")
     # As of flox, results are float64 whatever `q` is.
     q = np.asarray((case.option("finalize_kwargs") or {}).get("q", 0.5))

@@ -96,6 +96,7 @@ def test_bool_is_declared(xp: Any) -> None:
         ]
         made["lazy labels"] = dc.groupby_reduce(numbered, x, func="sum")[0]
         made["median"] = dc.groupby_reduce(x, np.arange(7) % 2, func="median")[0]
+        made["lazy median"] = dc.groupby_reduce(numbered, x, func="median")[0]
         made["groups"] = dc.groupby_reduce(x, np.arange(7) % 2, func="any")[0]
         return made
 

@@ -184,6 +184,9 @@ def collections(x: da.Array) -> dict[str, da.Array]:
             x, _labels(x), func="mean", expected_groups=[0, 1, 2]
         )[0],
         "medians of groups": dc.groupby_reduce(x, RUNS, func="median")[0],
+        "medians of lazy groups": dc.groupby_reduce(
+            x, _labels(x), func="median", expected_groups=[0, 1, 2]
+        )[0],
         "other groups": dc.groupby_reduce(x, LABELS % 2, func="sum")[0],
         "groups by a monoid": dc.groupby_reduce(x, RUNS, func=HYPOT)[0],
         "firsts of groups": dc.groupby_reduce(

@@ -1,4 +1,8 @@
-"""Exact medians and quantiles of groups: `graph/group_quantiles.py` gathers their elements."""
+"""Exact medians and quantiles of groups.
+
+`graph/group_quantiles.py` gathers the elements of groups, of lazy labels in whole lines;
+`graph/group_selection.py` counts digits of all elements where lazy labels are along all axes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask import config
+from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
@@ -15,13 +21,18 @@ from dask_coop.algebra.statistics import Fill
 from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
 from dask_coop.api.groups.statistics import Asked, filled_dtype, missing
 from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.labels import Coder
 from dask_coop.errors import Declined, Refused, remedy
-from dask_coop.graph import executor, group_quantiles
+from dask_coop.graph import executor, found_groups, group_quantiles, group_selection, line_quantiles
 from dask_coop.graph.found_groups import Found
+from dask_coop.graph.group_quantiles import Coded, Form
 from dask_coop.graph.grouped import Known, Lazy
 
 #: The statistics of this module.
 NAMES = ("median", "nanmedian", "quantile", "nanquantile")
+
+#: The bytes of an array that one task sorts in less time than rounds of counting take.
+_SMALL = 2**18
 
 
 def quantiles(
@@ -37,12 +48,10 @@ def quantiles(
     Raises
     ------
     TypeError, ValueError
-        If labels are lazy, `q` is missing or invalid, or elements cannot be sorted.
+        If `q` is missing or invalid, or elements cannot be sorted.
     """
     if executor.runner() is not None:
         raise Declined(f"the elements of each group are gathered for its {func}")
-    if not isinstance(labels, Known):
-        raise ValueError(f"{func} needs labels that are known; compute them first")
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
         kinds = "biufmM"
         raise Refused(
@@ -57,27 +66,71 @@ def quantiles(
     nothing = missing(result)
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
     fill = Fill(asked.fill_value, asked.least, nothing)
+    form = Form(func, quantiles, result, dtype, fill)
     x = without_empty(x)
+    if not isinstance(labels, Known):
+        return _of_lazy(x, labels, shape, form)
     kept, n = x.ndim - labels.ndim, math.prod(shape)
     codes, outer = of_rows(labels, x.shape[kept:], n)
     x = reshaped(x, (*x.shape[:kept], codes.size)) if labels.ndim > 1 else x
+    order: np.ndarray[Any, Any] | None
     order = np.argsort(codes, kind="stable")
     order = order[np.searchsorted(codes[order], 0) :]
     lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
-    if not np.array_equal(order, np.arange(x.shape[-1])):
+    whole = [(0, len(lengths))]
+    if np.array_equal(order, np.arange(x.shape[-1])):
+        order = None
+    elif x.numblocks[-1] == 1:
+        # Tasks take the elements of each group where they lie.
+        return _shaped(group_quantiles.quantiles(x, order, lengths, whole, form), outer, shape)
+    else:
         x = x[..., order]
     if x.size:
         x, cuts = group_quantiles.gathered(x, lengths)
     else:
-        x, cuts = rechunk(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
-    values = group_quantiles.quantiles(func, x, lengths, cuts, quantiles, result, dtype, fill)
+        x, cuts = rechunk(x, (*x.chunks[:-1], (x.shape[-1],))), whole
+    return _shaped(group_quantiles.quantiles(x, None, lengths, cuts, form), outer, shape)
+
+
+def _shaped(values: da.Array, outer: tuple[int, ...], shape: tuple[int, ...]) -> da.Array:
+    """Return the results of all rows and groups, with an axis for each row axis and each label."""
+    if not outer and len(shape) == 1:
+        return values
     return reshaped(values, (*values.shape[:-1], *outer, *shape))
+
+
+def _of_lazy(x: da.Array, labels: Lazy | Found, shape: tuple[int, ...], form: Form) -> da.Array:
+    """Return quantiles of groups of lazy labels, of whole lines or by counts of digits."""
+    kept = x.ndim - labels.ndim + labels.rows
+    arrays: tuple[da.Array, ...]
+    coder: Coder | da.Array
+    sizes: tuple[float, ...]
+    if isinstance(labels, Found):
+        arrays, coder, sizes = (labels.label,), found_groups.groups(labels.label), (np.nan,)
+    else:
+        arrays, coder, sizes = labels.arrays, labels.coder, shape
+    if not kept and x.nbytes > _SMALL:
+        coded = Coded(_like(arrays, x.chunks), coder)
+        return group_selection.quantiles(x, coded, sizes, form)
+    axes = tuple(range(kept, x.ndim))
+    if any(n != n for n in x.shape):
+        x = x.rechunk(dict.fromkeys(axes, -1))
+    elif x.size:
+        x = line_quantiles.gathered(x, axes, parse_bytes(config.get("array.chunk-size")))
+    else:
+        x = rechunk(x, (*x.chunks[:kept], *((n,) for n in x.shape[kept:])))
+    coded = Coded(_like(arrays, x.chunks[x.ndim - labels.ndim :]), coder, labels.rows)
+    return group_quantiles.quantiles_of_lazy(x, coded, sizes, form)
+
+
+def _like(arrays: tuple[da.Array, ...], sizes: Any) -> tuple[da.Array, ...]:
+    return tuple(rechunk(array, sizes) for array in arrays)
 
 
 def _of_dates(
     func: str,
     x: da.Array,
-    labels: Known,
+    labels: Known | Lazy | Found,
     shape: tuple[int, ...],
     asked: Asked,
     kwargs: dict[str, Any],

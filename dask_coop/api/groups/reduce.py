@@ -131,8 +131,10 @@ def groupby_reduce(
 
     Floats are added up in float64 and integers in 64 bits; in NumPy chunks, sums and means of
     float64 are compensated for rounding errors. Results are the same on every run.
-    Medians and quantiles are exact and need known labels: the elements of each group are gathered,
-    in blocks no larger than a chunk or a group.
+    Medians and quantiles are exact. By known labels, the elements of each group are gathered, in
+    blocks no larger than a chunk or a group. By lazy labels along all axes of the array, the digits
+    of keys are counted by group, in several rounds; chunks stay in memory until the end of the
+    first. By lazy labels along some axes, blocks hold whole lines along these.
 
     Examples
     --------

@@ -9,7 +9,8 @@ a block       as many as fit in its shared memory  once, if they are contiguous
 many blocks   more                                 once a digit, if contiguous
 ============= ==================================== =============================
 
-Other lines are transposed first, one slab after the other.
+Other lines are transposed first, one slab after the other. The elements of groups are gathered into
+lines in the same way.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _SLAB, _TALLIES = 128 << 20, 64 << 20
 #: The most bytes of a row of a tile; a tile takes 1 / _SHARE of a processor's shared memory.
 _ROW, _SHARE = 256, 3
 
+#: The fewest neighbouring columns that are gathered by tiles.
+_COLUMNS = 16
+
 #: The contiguous lines that the warps of a block take.
 _ROWS = 4 * programs.BY_WARPS // 32
 
@@ -55,33 +59,92 @@ class _Wanted(NamedTuple):
 
 
 def order_statistics(
-    x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
+    x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any], index: Array | None = None
 ) -> tuple[Array, Array]:
     """Return elements by rank among those of their lines that are not NaN.
 
-    -0.0 is below 0.0. NaN results have one bit pattern.
+    -0.0 is below 0.0. NaN results have one bit pattern. With `index`, lines are those of
+    ``x[..., index]``.
     """
     with x.device:
+        if index is not None:
+            first = _first_of_neighbours(index)
+            if first is None:
+                return _of_indexed(x, ranks, index)
+            x = x[..., first : first + index.size].reshape(*x.shape[:-1], *index.shape)
         order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
         kept = [d for d in order if d not in axes]
         across = [d for d in order if d in axes]
         shape, n = [x.shape[d] for d in kept], math.prod(x.shape[d] for d in axes)
-        # Kernels read the row of the number of elements that are not NaN.
-        assert len(ranks) == n + 1
-        values = cupy.empty((ranks.shape[1], math.prod(shape)), x.dtype)
-        counts = cupy.empty(math.prod(shape), "i8")
-        if n == 0:
-            values.fill(np.nan if x.dtype.kind == "f" else 0)
-            counts.fill(0)
-        elif counts.size:
-            # All rows of a broadcast table are one.
-            step = ranks.shape[1] if ranks.strides[0] else 0
-            rows = np.ascontiguousarray(ranks if step else ranks[:1], "i8")
-            wanted = _Wanted(cupy.asarray(rows), step, values, counts)
+        wanted = _wanted(x.dtype, n, math.prod(shape), ranks)
+        if n and wanted.counts.size:
             _select(x, order, kept, across, wanted)
+        values, counts = wanted.values, wanted.counts
         back = np.argsort(kept)
         values = values.reshape(ranks.shape[1], *shape).transpose([0, *(back + 1)])
         return values, counts.reshape(shape).transpose(back)
+
+
+def _wanted(dtype: np.dtype[Any], n: int, lines: int, ranks: np.ndarray[Any, Any]) -> _Wanted:
+    """Return the ranks of lines of `n` elements; the results of lines without elements are set."""
+    # Kernels read the row of the number of elements that are not NaN.
+    assert len(ranks) == n + 1
+    values = cupy.empty((ranks.shape[1], lines), dtype)
+    counts = cupy.empty(lines, "i8")
+    if n == 0:
+        values.fill(np.nan if dtype.kind == "f" else 0)
+        counts.fill(0)
+    # All rows of a broadcast table are one.
+    step = ranks.shape[1] if ranks.strides[0] else 0
+    rows = np.ascontiguousarray(ranks if step else ranks[:1], "i8")
+    return _Wanted(cupy.asarray(rows), step, values, counts)
+
+
+def _first_of_neighbours(index: Array) -> int | None:
+    """Return the first position of an index on the host if the others follow it one by one."""
+    if not isinstance(index, np.ndarray):
+        return None
+    first = int(index.flat[0])
+    follow = np.array_equal(index.reshape(-1), np.arange(first, first + index.size))
+    return first if follow else None
+
+
+def _of_indexed(x: Array, ranks: np.ndarray[Any, Any], index: Array) -> tuple[Array, Array]:
+    """Return the order statistics of the lines ``x[..., index]``, gathered slab by slab."""
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    axis = order.index(x.ndim - 1)
+    lies = aligned(contiguous(x.transpose(order)))
+    shape = [x.shape[d] for d in order]
+    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    shape[axis], length = index.shape
+    wanted, begin = _wanted(x.dtype, length, math.prod(shape), ranks), 0
+    index = cupy.ascontiguousarray(cupy.asarray(index, "i8"))
+    for at in boxes((outer, shape[axis], inner), max(1, _SLAB // (length * x.itemsize))):
+        slab = _gathered(lies.reshape(outer, n, inner), index, at)
+        _launch(slab, length, 1, begin, wanted)
+        begin += slab.size // length
+    back = np.argsort(order)
+    values = wanted.values.reshape(ranks.shape[1], *shape).transpose([0, *(back + 1)])
+    return values, wanted.counts.reshape(shape).transpose(back)
+
+
+def _gathered(x: Array, index: Array, at: tuple[slice, ...]) -> Array:
+    """Return the lines of a box, contiguous: of outer positions, groups and columns of `x`."""
+    _, n, inner = x.shape
+    corner, groups = x[at[0], 0, at[2]], index[at[1]]
+    outer, columns = corner.shape
+    length, nbytes = index.shape[1], x.itemsize
+    lines = cupy.empty((outer, len(groups), columns, length), x.dtype)
+    sides = map(np.int64, (n, inner, len(groups), columns, length))
+    arguments = (corner.data.ptr, lines.data.ptr, groups.data.ptr, *sides)
+    threads, tiles = programs.BY_GATHERS, columns >= _COLUMNS
+    if tiles:
+        side = programs.SIDE
+        blocks = outer * len(groups) * -(-columns // side) * -(-length // side)
+    else:
+        blocks, arguments = -(-lines.size // threads), (*arguments, np.int64(lines.size))
+    launch(programs.gather(nbytes, tiles), blocks, threads, *arguments)
+    return lines
 
 
 def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: _Wanted) -> None:

@@ -34,11 +34,16 @@ _ALONE = 1 << 15
 _NAT = np.iinfo("i8").max
 
 
-def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> tuple[Array, Array]:
+def order_statistics(
+    x: Array, axes: tuple[int, ...], ranks: Array, index: Array | None = None
+) -> tuple[Array, Array]:
     """Return the elements of given ranks among the elements of each line that are not NaN.
 
-    Zeros of either sign are equal: either may be returned.
+    Zeros of either sign are equal: either may be returned. With `index`, lines are those of
+    ``x[..., index]``.
     """
+    if index is not None:
+        x = _indexed(x, index)
     by_stride = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
     kept = [d for d in by_stride if d not in axes]
     lines = x.transpose([*kept, *(d for d in by_stride if d in axes)])
@@ -52,6 +57,14 @@ def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> tuple[Arr
         counts[at] = counted.reshape(counts[at].shape)
     order = np.argsort(kept)
     return values.transpose([0, *(order + 1)]), counts.transpose(order)
+
+
+def _indexed(x: Array, index: Array) -> Array:
+    """Return ``x[..., index]``, of neighbours without a copy."""
+    first = int(index.flat[0])
+    if np.array_equal(index.reshape(-1), np.arange(first, first + index.size)):
+        return x[..., first : first + index.size].reshape(*x.shape[:-1], *index.shape)
+    return np.asarray(x[..., index])
 
 
 def _room(lines: Array, ndim: int) -> int:

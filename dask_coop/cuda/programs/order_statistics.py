@@ -1,4 +1,4 @@
-"""Programs of kernel_order_statistics.cuh and kernel_order_digits.cuh."""
+"""Programs of kernel_order_statistics.cuh, kernel_order_digits.cuh and kernel_order_gather.cuh."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ OF_WARPS = 32 * _OF_LANES[-1]
 
 #: The bits of a digit, and the number of digits.
 _DIGIT, BINS = 11, 2048
+
+#: The side of a tile of gathered lines, and the threads of a block that gathers.
+SIDE, BY_GATHERS = 32, 256
 
 _WANTED = (
     "i64 lines, const i64* ranks, i64 step, int m, i64 distance, {type}* values, i64* counts",
@@ -112,6 +115,24 @@ def by_digits(dtype: np.dtype[Any]) -> str:
     return _entry("kernel_order_digits.cuh", dtype, BY_DIGITS, own, call, rest)
 
 
+@cache
+def gather(nbytes: int, tiles: bool) -> str:
+    """Return the program that gathers elements of `nbytes` into lines, by tiles or one by one."""
+    kind, size, more, last = (
+        ("tiles", f"{nbytes}, {SIDE}", "", "")
+        if tiles
+        else ("elements", f"{nbytes}", ", i64 count", ", count")
+    )
+    return (
+        '#include "kernel_order_gather.cuh"\nusing namespace coop;\n'
+        f'extern "C" __global__ void __launch_bounds__({BY_GATHERS})\n'
+        "entry(const void* x, void* lines, const i64* index, i64 n, i64 inner, i64 groups, "
+        f"i64 columns, i64 length{more}) {{\n"
+        f"  gather_{kind}<{size}, {BY_GATHERS}>(x, lines, index, n, inner, groups, columns, "
+        f"length{last});\n}}\n"
+    )
+
+
 def all_of(dtype: np.dtype[Any]) -> list[str]:
     """Return every program for elements of `dtype`."""
     most = _THREAD_BYTES // key_bytes(dtype)
@@ -120,4 +141,5 @@ def all_of(dtype: np.dtype[Any]) -> list[str]:
         *(by_warps(dtype, vt) for vt in _OF_LANES),
         *(by_blocks(dtype, threads) for threads in _BY_BLOCKS),
         by_digits(dtype),
+        *(gather(dtype.itemsize, tiles) for tiles in (True, False)),
     ]
