@@ -203,17 +203,18 @@ def _sample(block: Any, labels: tuple[Any, ...], coder: Coder) -> Sample:
 
 
 def _collected(sample: Sample, digits: GroupDigits) -> Sample:
-    inside = _tables(sample, digits) >= 0
     if digits.keys is not None:
-        inside = np.zeros_like(inside)
-    if bool(inside.all()):
+        return Sample(sample.keys[:0], sample.codes[:0])
+    if not sample.keys.size or bool((inside := _tables(sample, digits) >= 0).all()):
         return sample
     return Sample(*(chunks.backend_of(x).compress(x, inside) for x in sample))
 
 
 def _counts(sample: Sample, digits: GroupDigits) -> Any:
-    tables = _tables(sample, digits)
     keys = sample.keys
+    if not keys.size:
+        return np.zeros(digits.entries, "i8")
+    tables = _tables(sample, digits)
     if not digits.is_first and not bool((inside := tables >= 0).all()):
         backend = chunks.backend_of(keys)
         keys, tables = (backend.compress(x, inside) for x in (keys, tables))

@@ -180,6 +180,23 @@ def test_xarray_builds_our_tasks(name: str) -> None:
     xr.testing.assert_allclose(ours.compute(), expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dims", [("time",), ("y", "time")])
+def test_xarray_has_medians_by_lazy_labels(dims: tuple[str, ...]) -> None:
+    groupers = pytest.importorskip("xarray.groupers")
+    a = field().transpose("y", ..., "time")
+    shape = tuple(a.sizes[dim] for dim in dims)
+    zones = np.random.default_rng(0).integers(0, 3, shape)
+    lazy = xr.DataArray(da.from_array(zones, chunks=3), dims=dims)
+    by_zone = {"zone": groupers.UniqueGrouper(labels=[0, 1, 2])}
+    known = a.compute().assign_coords(zone=(dims, zones)).groupby("zone")
+    for func, q in (("median", ()), ("quantile", (0.3,))):
+        with dc.installed():
+            ours = getattr(a.assign_coords(zone=lazy).groupby(**by_zone), func)(*q)
+        assert f"groupby-nan{func}" in served(ours)
+        expected = getattr(known, func)(*q).transpose(*ours.dims)
+        np.testing.assert_allclose(ours.compute(), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("bottleneck", [False, True])
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "?"])
 def test_windows_of_integers_have_xarrays_dtypes(dtype: str, bottleneck: bool) -> None:
