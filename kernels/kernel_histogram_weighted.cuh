@@ -69,13 +69,21 @@ __device__ void largest(const W* weights, i64 size, i64 step, Exponents* exponen
   largest_of<nt>(size, step, exponents, [=](i64 i) { return convert<double>(weights[i]); });
 }
 
-// What is added of a weight, and how many digits of it matter; `counts`, if they are wanted, may be null.
-template <typename W, bool is_counted, bool skips_nan> struct Term {
+// What grows with the size of a number as its exponent does; all that counts of it is the exponent.
+template <typename W> __device__ unsigned size_of(W weight) {
+  if constexpr (sizeof(W) == 8) return unsigned(__double2hiint(double(weight))) & 0x7fffffff;
+  else return __float_as_uint(convert<float>(weight)) & 0x7fffffff;
+}
+
+// What is added of a weight, and how many digits of it matter; `counts`, if they are wanted, may be null, and `sizes`
+// gets the largest size of a bin.
+template <typename W, bool is_counted, bool skips_nan, bool is_sized> struct Term {
   using Weight = W;
-  static constexpr bool squares = false, counted = is_counted;
+  static constexpr bool squares = false, counted = is_counted, sized = is_sized;
   static constexpr int digits = sizeof(W) < 8 ? 23 : 52;
 
   u64* counts;
+  unsigned* sizes;
 
   // A bin beyond all others leaves a weight out.
   __device__ W get(W weight, unsigned& bin, unsigned) const {
@@ -84,26 +92,31 @@ template <typename W, bool is_counted, bool skips_nan> struct Term {
   }
 };
 
-// The square of the deviation from the bin's mean. Bins whose mean is not finite get nothing, nor do NaN.
+// The square of the deviation from the bin's mean, which is scaled by a power of two, so that no bin is much lighter
+// than others: `scales` have its upper 16 bits. Bins whose mean is not finite get nothing, nor do NaN.
 template <typename W> struct SquareTerm {
   using Weight = double;
-  static constexpr bool squares = true, counted = false;
-  // A square has 106 digits anyway; those that are lighter than 2^-21 of the largest are added apart.
+  static constexpr bool squares = true, counted = false, sized = false;
+  // Squares that are lighter than 2^-21 of the largest are added apart.
   static constexpr int digits = 40;
 
   const double* means;
+  const unsigned short* scales;
 
   __device__ double get(W weight, unsigned& bin, unsigned count) const {
-    double mean = bin < count ? means[bin] : 0, off = convert<double>(weight) - mean;
+    bool inside = bin < count;
+    double mean = inside ? means[bin] : 0, off = convert<double>(weight) - mean;
+    unsigned scale = inside ? scales[bin] : 0;
     if ((__double2hiint(mean) & 0x7ff00000) == 0x7ff00000 || off != off) bin = ~0u;
+    off *= scale_of(scale);
     return off * off;
   }
+  __device__ static double scale_of(unsigned upper) { return __longlong_as_double(i64(upper) << 48); }
 };
 
 template <typename T, typename W, int nt>
-__device__ void largest_square(const T* x, const W* weights, i64 size, unsigned bins, const double* means, i64 step,
+__device__ void largest_square(const T* x, const W* weights, i64 size, unsigned bins, SquareTerm<W> term, i64 step,
                                Exponents* exponents) {
-  SquareTerm<W> term{means};
   largest_of<nt>(size, step, exponents, [=](i64 i) {
     unsigned bin = unsigned(x[i]);
     double square = term.get(weights[i], bin, bins);
@@ -348,17 +361,28 @@ template <bool is_float, bool counted> struct Run {
   }
 };
 
-// How many weights bins get: in shared memory, where the table is, or else in global memory.
-template <bool counted, bool shared> struct Tally {
-  unsigned* words;
+// How many weights bins get, and the largest of their sizes: in shared memory, where the table is, or else in global
+// memory.
+template <typename V, bool shared> struct Tally {
+  unsigned *words, *tops;
   u64* counts;
-  int held;
+  unsigned* sizes;
+  unsigned held;
 
   __device__ void add(unsigned bin, unsigned count) const {
-    if constexpr (counted && shared) atomicAdd(words + int(bin), count);
-    else if constexpr (counted) {
-      if (counts && bin < unsigned(held)) atomicAdd(counts + bin, u64(count));
+    if constexpr (V::counted && shared) atomicAdd(words + int(bin), count);
+    else if constexpr (V::counted) {
+      if (counts && bin < held) atomicAdd(counts + bin, u64(count));
     }
+  }
+  __device__ void look_at(unsigned bin, unsigned size) const {
+    if (!V::sized || bin >= held) return;
+    unsigned* top = (shared ? tops : sizes) + bin;
+    if (size > *const_cast<volatile unsigned*>(top)) atomicMax(top, size);
+  }
+  __device__ void flush(int i) const {
+    if (V::counted && shared && counts && words[i]) atomicAdd(counts + i, u64(words[i]));
+    if (V::sized && shared && tops[i]) atomicMax(sizes + i, tops[i]);
   }
 };
 
@@ -391,7 +415,7 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
                              int splits, V term) {
   extern __shared__ u64 shared[];
   using Weight = typename V::Weight;
-  constexpr bool tallies = V::counted && !lean;
+  constexpr int tallies = lean ? 0 : V::counted + V::sized;
   int exponent = is_float ? exponent_of(sums.exponents, round) : 0;
   if (is_float && !exponent) return;
   unsigned* words = reinterpret_cast<unsigned*>(shared) + bins.stage(shared) / 4;
@@ -401,11 +425,17 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
   bins.begin_at(first);
   if constexpr (V::squares) {
     term.means += first;
+    term.scales += first;
     if constexpr (!lean) {
       double* means = reinterpret_cast<double*>(words);
-      for (int i = threadIdx.x; i < held; i += nt) means[i] = term.means[i];
+      auto* scales = reinterpret_cast<unsigned short*>(means + held);
+      for (int i = threadIdx.x; i < held; i += nt) {
+        means[i] = term.means[i];
+        scales[i] = term.scales[i];
+      }
       term.means = means;
-      words += 2 * held;
+      term.scales = scales;
+      words += 2 * held + (held + 1) / 2;
     }
   }
   // Before them, for what is in none of the bins, a word for each lane.
@@ -418,9 +448,13 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
   WeightTable<is_float, lean> table{address, address + rows * 4, address + rows * 8, held, sums.high + first,
                                     sums.low + first};
   Weights<Weight, is_float, V::digits> weights(exponent);
-  Tally<V::counted, tallies> tally{own_words + (2 + is_float) * rows, nullptr, count};
-  // A second round counts nothing.
-  if constexpr (V::counted) tally.counts = round || !term.counts ? nullptr : term.counts + first;
+  unsigned* tallied = own_words + (2 + is_float) * rows;
+  Tally<V, !lean> tally{tallied, tallied + rows, nullptr, nullptr, unsigned(count)};
+  if constexpr (V::counted) {
+    // A second round counts nothing.
+    tally.counts = round || !term.counts ? nullptr : term.counts + first;
+    tally.sizes = term.sizes + first;
+  }
   Run<is_float, V::counted> run{crowded_bin<nt>(x + tile.begin, tile.size, bins, held, own_words, none)};
   __syncthreads();
   for_each_group<nt>(
@@ -433,6 +467,7 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           weight[k] = term.get(own[k], bin[k], count);
+          if (V::sized) tally.look_at(bin[k], size_of(own[k]));
           last = bin[k] > last ? bin[k] : last;
           whole &= weights.get(weight[k], integer[k]);
         }
@@ -481,7 +516,7 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
     if (!lean) high += u64(own_words[rows + i]) << 32;
     if (high) atomicAdd(table.high + i, high);
     if (is_float && !lean && own_words[2 * rows + i]) atomicAdd(table.low + i, u64(own_words[2 * rows + i]));
-    if (tallies && tally.counts && tally.words[i]) atomicAdd(tally.counts + i, u64(tally.words[i]));
+    tally.flush(i);
   }
 }
 
@@ -492,8 +527,11 @@ __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, WeightSum
   if (is_float && !exponent) return;
   SampleTile tile(size, gridDim.x, blockIdx.x);
   Weights<typename V::Weight, is_float, V::digits> weights(exponent);
-  Tally<V::counted, false> tally{nullptr, nullptr, bins.n};
-  if constexpr (V::counted) tally.counts = round ? nullptr : term.counts;
+  Tally<V, false> tally{nullptr, nullptr, nullptr, nullptr, unsigned(bins.n)};
+  if constexpr (V::counted) {
+    tally.counts = round ? nullptr : term.counts;
+    tally.sizes = term.sizes;
+  }
   for_each_group<nt>(
       x + tile.begin, w + tile.begin, tile.size, [&](const T(&samples)[4], const W(&own)[4], unsigned given) {
         unsigned bin[4];
@@ -505,6 +543,7 @@ __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, WeightSum
           if (bin[k] >= bins.n) continue;
           i64 integer;
           tally.add(bin[k], 1);
+          if (V::sized) tally.look_at(bin[k], size_of(own[k]));
           if (!weights.get(weight, integer)) {
             add_apart(weight, i64(bin[k]), sums, exponent);
             continue;
@@ -542,24 +581,40 @@ __device__ inline double sum_apart(const u64* apart) {
   return negative ? -sum : sum;
 }
 
-// Adds the sums of floats to the table, an element a thread.
-__device__ inline void settle(const WeightSums& sums, int n) {
-  i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= n) return;
+__device__ inline double sum_of(const WeightSums& sums, i64 i) {
   i64 above = i64(sums.high[i]) + i64(sums.low[i] >> 32), below = i64(sums.low[i] & 0xffffffff);
   double sum = double(above) * 4294967296.0 + double(below) + sum_apart(sums.apart + i * apart_words);
   int exponent = exponent_of(sums.exponents, sums.exponents->beyond > 0);
-  sums.table[i] += sum / power_of_two(unit_power(exponent));
+  return sum / power_of_two(unit_power(exponent));
 }
 
-// Writes the mean of a bin, 0 of none, and what squares of deviations are added to: NaN where it is not finite.
-template <typename A>
-__device__ void average(const A* totals, const i64* counts, double* means, double* squares, int n) {
+// Adds the sums of floats to the table, an element a thread.
+__device__ inline void settle(const WeightSums& sums, int n) {
+  i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) sums.table[i] += sum_of(sums, i);
+}
+
+// The same of scaled squares.
+template <typename W> __device__ void settle_squares(const WeightSums& sums, const unsigned short* scales, int n) {
+  i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  double scale = SquareTerm<W>::scale_of(scales[i]);
+  sums.table[i] = (sums.table[i] + sum_of(sums, i)) / scale / scale;
+}
+
+// Writes the mean of a bin, 0 of none, what squares of deviations are added to, NaN where it is not finite, and by
+// what deviations are scaled so that all are less than 4.
+template <typename A, bool wide>
+__device__ void average(const A* totals, const i64* counts, const unsigned* sizes, double* means, double* squares,
+                        unsigned short* scales, int n) {
   i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
   double mean = counts[i] ? double(totals[i]) / double(counts[i]) : 0;
   means[i] = mean;
   squares[i] = (mean - mean) * 0;
+  int exponent = wide ? int(sizes[i] >> 20) - 1023 : int(sizes[i] >> 23) - 127;
+  exponent = exponent < -1000 ? -1000 : exponent > 1022 ? 1022 : exponent;
+  scales[i] = static_cast<unsigned short>((1023 - exponent) << 4);
 }
 
 }  // namespace coop

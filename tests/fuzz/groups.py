@@ -22,6 +22,7 @@ _FUNCS = ["count", "min", "max", "nanmin", "nanmax", "first", "last", "nanfirst"
 _FUNCS += ["argmin", "argmax", "nanargmin", "nanargmax", "any", "all", "count_nonzero"]
 _QUANTILES = ["median", "nanmedian", "quantile", "nanquantile"]
 _SUMS = ["sum", "nansum", "prod", "nanprod", "mean", "nanmean"]
+_SPREADS = ["var", "nanvar", "std", "nanstd"]
 #: Those that NumPy has of complex numbers, too, and as ours are.
 _OF_COMPLEX = {"count", "first", "last", "nanfirst", "nanlast", "any", "all", "count_nonzero"}
 #: Those of a group without elements, where it is neither NaN nor the lowest integer.
@@ -73,20 +74,22 @@ class CountedCase(Case):
 
 def draw_groups(rng: draw.Generator) -> Case:
     """Draw a statistic of groups."""
-    large = draw.chance(rng, 0.1)
-    sides = draw.large_shape(rng) if large else draw.shape(rng, 1)
-    func = draw.pick(rng, _FUNCS * 3 + _QUANTILES * 2 + _SUMS)
+    large, many = draw.chance(rng, 0.1), draw.chance(rng, 0.05)
+    sides = draw.large_shape(rng) if large or many else draw.shape(rng, 1)
+    func = draw.pick(rng, _FUNCS * 3 + _QUANTILES * 2 + _SUMS + _SPREADS)
     dtypes = [*draw.REAL, *(draw.COMPLEX if func in _OF_COMPLEX else [])]
     if func in _QUANTILES:
         dtypes.remove("f2")
     if func.endswith("prod"):
         dtypes = draw.INTS
-    x = _values(rng, draw.pick(rng, dtypes), sides)
+    dtype = draw.pick(rng, dtypes)
+    x = _even_values(rng, dtype, sides) if many else _values(rng, dtype, sides)
     known = draw.chance(rng, 0.5)
-    labels, n = _labels(rng, x)
+    labels, n = _labels(rng, x, int(rng.integers(200, 2000)) if many else int(rng.integers(1, 9)))
+    labels = _in_some_dtype(rng, labels, n)
     options: dict[str, Any] = {"func": func}
     if draw.chance(rng, 0.7):
-        options["expected_groups"] = [*range(n)]
+        _draw_expected(rng, n, options)
     if labels.ndim > 1 and "expected_groups" in options | dict.fromkeys(["known"] * known):
         _draw_axes(rng, x, labels, options)
     if draw.chance(rng, 0.2):
@@ -95,7 +98,7 @@ def draw_groups(rng: draw.Generator) -> Case:
     if func.endswith("quantile"):
         q = [0.3, 0.9] if draw.chance(rng, 0.5) else 0.7
         options["finalize_kwargs"] = {"q": q}
-    return _case(rng, "groups", "groupby_reduce", x, labels, options, known, large)
+    return _case(rng, "groups", "groupby_reduce", x, labels, options, known, large or many)
 
 
 def draw_group_scans(rng: draw.Generator) -> Case:
@@ -104,7 +107,7 @@ def draw_group_scans(rng: draw.Generator) -> Case:
     sides = draw.large_shape(rng) if large else draw.shape(rng, 1)
     func = draw.pick(rng, _SCANS)
     x = _values(rng, draw.pick(rng, draw.INTS if func.endswith("prod") else draw.REAL), sides)
-    labels, n = _labels(rng, x)
+    labels, n = _labels(rng, x, int(rng.integers(1, 9)))
     axis = int(rng.integers(x.ndim - labels.ndim, x.ndim))
     options = {"func": func, "axis": axis}
     if draw.chance(rng, 0.5):
@@ -122,9 +125,38 @@ def _values(rng: draw.Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
     return x
 
 
-def _labels(rng: draw.Generator, x: Array) -> tuple[Array, int]:
+def _even_values(rng: draw.Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
+    """Return elements that are floats of about one size: sums of many groups have one scale."""
+    if np.dtype(dtype).kind != "f":
+        return _values(rng, dtype, sides)
+    x = draw.pick(rng, [0, 1, 1000]) + rng.standard_normal(sides)
+    if draw.chance(rng, 0.3):
+        x[rng.random(sides) < draw.pick(rng, [0.001, 0.5])] = draw.pick(rng, [np.nan, np.inf])
+    return x.astype(dtype)
+
+
+def _in_some_dtype(rng: draw.Generator, labels: Array, n: int) -> Array:
+    """Return labels in a dtype that holds them; unsigned ones for what is below 0 have others."""
+    if labels.dtype.kind != "i":
+        return labels.astype(draw.pick(rng, ["f4", "f8", *(["f2"] * (n < 1000))]))
+    dtype = draw.pick(rng, [*(["i1", "u1"] * (n < 100)), "i2", "u2", "i4", "i4", "u4", "i8", "u8"])
+    return np.where((labels < 0) & (dtype[0] == "u"), n + 1, labels).astype(dtype)
+
+
+def _draw_expected(rng: draw.Generator, n: int, options: dict[str, Any]) -> None:
+    """Expect all groups, or not the first, or some in any order and some that do not occur."""
+    groups = [*range(n)]
+    if draw.chance(rng, 0.3):
+        groups = [*range(1, n + 1)]
+    elif draw.chance(rng, 0.3):
+        groups = [int(group) for group in rng.permutation(n + 3)[: int(rng.integers(1, n + 2))]]
+        options |= {"sort": False} if draw.chance(rng, 0.5) else {}
+    options["expected_groups"] = groups
+
+
+def _labels(rng: draw.Generator, x: Array, n: int) -> tuple[Array, int]:
     """Return labels of the last axes of an array, and of how many groups that may be expected."""
-    ndim, n = int(rng.integers(1, x.ndim + 1)), int(rng.integers(1, 9))
+    ndim = int(rng.integers(1, x.ndim + 1))
     labels = rng.integers(-1, n, x.shape[x.ndim - ndim :])
     if draw.chance(rng, 0.4):
         # Most chunks have few groups.
@@ -171,7 +203,8 @@ def _arrays(case: Case) -> tuple[Array, Array, Array]:
         raise ValueError("labels do not fit")
     groups = case.option("expected_groups")
     if groups is not None:
-        return x, labels, np.array(groups, "i8")
+        given = np.array(groups, "i8")
+        return x, labels, np.sort(given) if case.option("sort", True) else given
     return x, labels, np.unique(labels[labels == labels])
 
 
@@ -196,7 +229,7 @@ def expect_groups(case: Case) -> list[Expected]:
     output = dtype if fill is None else np.result_type(dtype, fill)
     kept = (*range(first), *rows)
     shape = (*np.shape(q), *(x.shape[d] for d in kept), len(groups))
-    adds = func in _SUMS and dtype.kind == "f"
+    adds = func in _SUMS + _SPREADS and dtype.kind == "f"
     value, slack = np.full(shape, instead, "g" if adds else output), np.zeros(shape)
     for at, lines, codes in _lines(x, labels, kept):
         for i, group in enumerate(groups):
@@ -237,7 +270,7 @@ def _dtype(func: str, dtype: np.dtype[Any], q: Any) -> np.dtype[Any]:
     one = np.ones(1, dtype)
     if func in _QUANTILES:
         return np.asarray(_find(func, one, one, one, None, q)).dtype
-    if func in _SUMS:
+    if func in _SUMS + _SPREADS:
         return np.asarray(getattr(np, func)(one)).dtype
     return dtype
 
@@ -256,6 +289,9 @@ def _find(func: str, part: Array, some: Array, places: Array, nothing: Any, q: A
     if func in ("median", "quantile"):
         part = part.astype("i8") if part.dtype.kind == "b" else part
         return _median(part) if func == "median" else np.quantile(part, q)
+    if func in _SPREADS:
+        with np.errstate(all="ignore"):
+            return getattr(np, func)(exact.wide(part))
     if func in ("sum", "mean") and part.dtype.kind == "f":
         return exact.total(part, None, False) / (1 if func == "sum" else len(part))
     return getattr(np, func)(part)
@@ -270,7 +306,14 @@ def _median(part: Array) -> Any:
 
 
 def _slack(func: str, some: Array) -> float:
-    """Return by how much a sum or a mean may be off."""
+    """Return by how much a sum, a mean or a spread may be off."""
+    if func in _SPREADS:
+        size, eps = float(exact.sizes(some).max(initial=0)), 8 * max(1, len(some)) * EPS
+        with np.errstate(all="ignore"):
+            var = float(np.nan_to_num(np.var(exact.wide(some))) if len(some) else 0)
+            slack = np.nan_to_num(eps * (var + np.sqrt(var) * size) + np.square(eps * size))
+            slack += np.finfo("f8").tiny
+        return float(np.sqrt(slack) if func.endswith("std") else slack)
     off = len(some) * EPS * float(exact.sizes(some).sum())
     return off / max(1, len(some)) if func.endswith("mean") else off
 

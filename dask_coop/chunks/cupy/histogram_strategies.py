@@ -106,14 +106,17 @@ class Weights(NamedTuple):
     values : cupy.ndarray
         Contiguous.
     term : programs.Term
-    at : int
-        The address of the bins' means, for "squares", or of int64 to which the numbers of weights
-        are added, if it is not 0, for those that are counted.
+    at : tuple of int
+        The addresses of the term's tables: of int64 to which the numbers of weights are added, or
+        0, and of uint32 for the largest sizes of weights; or of means and of scales.
+    skipna : bool
+        Whether weights that are counted or sized are without NaN.
     """
 
     values: Array
     term: programs.Term = "weights"
-    at: int = 0
+    at: tuple[int, ...] = ()
+    skipna: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -121,9 +124,9 @@ class Weights(NamedTuple):
         return self.term == "squares" or self.values.dtype.kind == "f"
 
     @property
-    def bin_words(self) -> int:
-        """The words of shared memory of a bin."""
-        return {"weights": 3, "squares": 5}.get(self.term, 4)
+    def bin_bytes(self) -> int:
+        """The bytes of shared memory of a bin."""
+        return {"weights": 12, "counted": 16, "sized": 20, "squares": 22}[self.term]
 
 
 def weigh(codes: Array, weights: Weights, n: int, table: Array) -> None:
@@ -140,13 +143,13 @@ def weigh(codes: Array, weights: Weights, n: int, table: Array) -> None:
     """
     x, gpu = codes.view("u4"), device(cupy.cuda.runtime.getDevice())
     lookup = look_up(gpu, x.dtype, Integers(n))
-    case = _Case(gpu, n, x.size, 4, lookup.finder.kind, 0, weights.bin_words)
+    case = _Case(gpu, n, x.size, 4, lookup.finder.kind, 0, weights.bin_bytes)
     for step in _weigh(case, lookup, x, weights, table, _choose(case, True)):
         _start(step)
 
 
 def counts_beside(n: int) -> bool:
-    """Return whether `weigh` counts the weights of n groups at no more than half of their time."""
+    """Return whether `weigh` has room in shared memory to count the weights of n groups."""
     gpu = device(cupy.cuda.runtime.getDevice())
     return n <= gpu.shared_bytes // 16 - programs.SPARE
 
@@ -165,8 +168,8 @@ class _Case(NamedTuple):
         The way to find bins: the kind of a `programs.Finder`.
     staged : int
         Bytes of shared memory that the finder uses in every block.
-    bin_words : int
-        Words of shared memory that all sums of the weights of a bin take.
+    bin_bytes : int
+        Bytes of shared memory that all sums of the weights of a bin take.
     """
 
     gpu: Device
@@ -175,7 +178,7 @@ class _Case(NamedTuple):
     itemsize: int
     finder: str
     staged: int = 0
-    bin_words: int = 3
+    bin_bytes: int = 12
 
     @property
     def words(self) -> int:
@@ -431,7 +434,7 @@ _STRATEGIES = {
 
 #: The most bins of the strategies for weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
-    "shared": lambda case: case.words // case.bin_words - programs.SPARE,
+    "shared": lambda case: 4 * case.words // case.bin_bytes - programs.SPARE,
     "split": lambda case: 2 * (case.words - programs.SPARE),
     "global": lambda case: math.inf,
 }
@@ -456,9 +459,14 @@ def _weigh(
     blocks, threads = case.blocks(), programs.THREADS
     settle = programs.settle()
     largest, looked_at = programs.largest(values.dtype), _samples(values)
+    scales: tuple[int, ...] = ()
     if weights.term == "squares":
-        largest = programs.largest_square(values.dtype)
-        looked_at = x.data.ptr, *looked_at, np.int32(n), weights.at
+        largest, settle, scales = (
+            programs.largest_square(values.dtype),
+            programs.settle_squares(),
+            weights.at[1:],
+        )
+        looked_at = x.data.ptr, *looked_at, np.int32(n), *weights.at
     prepare(largest, _summing(lookup, weights, strategy), settle)
     yield _Launch(largest, blocks, threads, (*looked_at, np.int64(step), exponents))
     yield from _sum(case, lookup, x, weights, sums, 0, strategy)
@@ -466,14 +474,15 @@ def _weigh(
         again = high, np.int64(words), exponents
         yield _Launch(programs.clear(), blocks, threads, again)
         yield from _sum(case, lookup, x, weights, sums, 1, strategy)
-    yield _Launch(settle, -(-n // threads), threads, (*sums, np.int32(n)))
+    yield _Launch(settle, -(-n // threads), threads, (*sums, *scales, np.int32(n)))
 
 
 _KINDS: dict[str, programs.Sums] = {"shared": "whole", "split": "lean", "global": "global"}
 
 
 def _summing(lookup: Lookup, weights: Weights, strategy: str) -> str:
-    return programs.weigh(lookup.finder, weights.values.dtype, _KINDS[strategy], weights.term)
+    values, kind = weights.values, _KINDS[strategy]
+    return programs.weigh(lookup.finder, values.dtype, kind, weights.term, weights.skipna)
 
 
 def _sum(
@@ -489,17 +498,17 @@ def _sum(
     source = _summing(lookup, weights, strategy)
     threads = programs.weighing_threads(lookup.finder, _KINDS[strategy], weights.term)
     arguments = *_samples(x), *lookup.arguments, weights.values.data.ptr, *sums, np.int32(number)
-    term = () if weights.term == "weights" else (np.uint64(weights.at),)
+    term = (*map(np.uint64, weights.at),)
     if strategy == "global":
         yield _Launch(source, case.blocks(), threads, (*arguments, *term))
         return
     if strategy == "shared":
-        splits, window, words = 1, case.n, case.bin_words
+        splits, window, each = 1, case.n, case.bin_bytes
     else:
-        fit, words = case.words - programs.SPARE, 1
+        fit, each = case.words - programs.SPARE, 4
         splits = 1 if case.n <= _BEYOND * fit else 2
         window = min(-(-case.n // splits), fit)
-    nbytes = case.staged + 4 * words * (window + programs.SPARE)
+    nbytes = case.staged + each * (window + programs.SPARE)
     cluster = splits if case.gpu.hopper else 1
     blocks = case.blocks(splits) * splits
     numbers = np.int32(window), np.int32(splits)

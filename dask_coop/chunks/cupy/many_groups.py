@@ -151,32 +151,47 @@ def _sums(
     total: Any = next((table for table in totals if table.dtype == exact), None)
     if total is None and (totals or squares):
         total = cupy.zeros(n, exact)
-    _add(codes, values, n, skipna, total, counts[0] if counts else None)
+    largest = cupy.zeros(n, "u4") if squares else None
+    _add(codes, values, n, skipna, total, counts[0] if counts else None, largest)
     for tables, source in ((totals, total), (counts, counts and counts[0])):
         for table in tables:
             if table is not source:
                 table[...] = source
-    for count_of, means, deviations in squares:
-        source, threads = histogram.average(exact), histogram.THREADS
-        pointers = total.data.ptr, count_of.data.ptr, means.data.ptr, deviations.data.ptr
-        launch(source, -(-n // threads), threads, *pointers, np.int32(n))
-        weigh(codes, Weights(values, "squares", means.data.ptr), n, deviations)
+    if not squares:
+        return
+    count_of, means, deviations = squares[0]
+    scales = cupy.empty(n, "u2")
+    operands: tuple[Any, ...] = (total, count_of, largest, means, deviations, scales)
+    source, threads = histogram.average(exact, values.itemsize == 8), histogram.THREADS
+    pointers = (table.data.ptr for table in operands)
+    launch(source, -(-n // threads), threads, *pointers, np.int32(n))
+    at = means.data.ptr, scales.data.ptr
+    weigh(codes, Weights(values, "squares", at), n, deviations)
+    for others in squares[1:]:
+        for table, source_of in zip(others, squares[0], strict=True):
+            table[...] = source_of
 
 
 def _add(
-    codes: Array, values: Array, n: int, skipna: bool, total: Array | None, counts: Array | None
+    codes: Array,
+    values: Array,
+    n: int,
+    skipna: bool,
+    total: Array | None,
+    counts: Array | None,
+    largest: Array | None,
 ) -> None:
-    """Add values to `total`, and their numbers to `counts`, where there are these."""
+    """Add values to `total` and their numbers to `counts`, and write the sizes of the `largest`."""
     if total is None and not skipna:
         count_rows(codes, n, counts)
     elif _is_histogram(n) or not _takes_buckets(values.dtype, n, 3):
-        beside = skipna or (counts is not None and counts_beside(n))
+        beside = skipna or largest is not None or (counts is not None and counts_beside(n))
         term: histogram.Term = (
-            "counted without NaN" if skipna else "counted" if beside else "weights"
+            "weights" if not beside else "counted" if largest is None else "sized"
         )
-        target = 0 if counts is None else counts.data.ptr
+        at = tuple(0 if table is None else table.data.ptr for table in (counts, largest) * beside)
         table = cupy.zeros(n, "f8") if total is None else total
-        weigh(codes, Weights(values, term, target * beside), n, table)
+        weigh(codes, Weights(values, term, at, skipna), n, table)
         if counts is not None and not beside:
             count_rows(codes, n, counts)
     else:

@@ -184,12 +184,15 @@ def sums_of_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield the programs that add and count elements of `dtype`, or squares of deviations."""
     index = np.dtype("u4")
     find = histogram.finder("unit", index, index)
-    terms: list[histogram.Term] = ["counted", "squares"]
-    terms += ["counted without NaN"] if dtype.kind == "f" else []
-    sums: tuple[histogram.Sums, ...] = ("whole", "lean", "global")
-    yield from (histogram.weigh(find, dtype, kind, term) for kind in sums for term in terms)
+    skips = (False, True) if dtype.kind == "f" else (False,)
+    for kind in ("whole", "lean", "global"):
+        for skipna in skips:
+            yield histogram.weigh(find, dtype, kind, "counted", skipna)
+            yield histogram.weigh(find, dtype, kind, "sized", skipna)
+        yield histogram.weigh(find, dtype, kind, "squares")
     yield histogram.largest_square(dtype)
-    yield histogram.average(accumulator(dtype))
+    yield histogram.average(accumulator(dtype), dtype.itemsize == 8)
+    yield histogram.settle_squares()
 
 
 def codes(label: np.dtype[Any]) -> Iterator[str]:

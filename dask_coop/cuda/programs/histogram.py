@@ -213,29 +213,41 @@ _ADDRESSES = "double* table, u64* above, u64* below, u64* apart, Exponents* expo
 
 Sums = Literal["whole", "lean", "global"]
 
-#: What is added of weights: the weights, which may be counted, and NaN left out; or the squares of
-#: their deviations from the means of bins.
-Term = Literal["weights", "counted", "counted without NaN", "squares"]
+#: What is added of weights: the weights, which may be counted and the largest exponent of each bin
+#: noted; or the scaled squares of their deviations from the means of bins.
+Term = Literal["weights", "counted", "sized", "squares"]
 
 
 def weighing_threads(find: Finder, sums: Sums, term: Term) -> int:
     """Return the threads of a block of `weigh`, limited by its registers."""
-    counted_apart = sums == "lean" and term.startswith("counted")
-    return 768 if find.kind == "digits" or term == "squares" or counted_apart else THREADS
+    counted_apart = sums == "lean" and term in ("counted", "sized")
+    return 768 if find.kind == "digits" or counted_apart else THREADS
 
 
-def _term(weight: str, term: Term) -> tuple[str, str]:
-    """Return the parameter of a term, and the C++ expression that makes it."""
+_SQUARES = "const double* means, const unsigned short* scales"
+
+
+def _term(weight: str, term: Term, skipna: bool) -> tuple[str, str]:
+    """Return the parameters of a term, and the C++ expression that makes it."""
     if term == "squares":
-        return ", const double* means", f"SquareTerm<{weight}>{{means}}"
+        return f", {_SQUARES}", f"SquareTerm<{weight}>{{means, scales}}"
     if term == "weights":
-        return "", f"Term<{weight}, false, false>{{nullptr}}"
-    return ", u64* counts", f"Term<{weight}, true, {str(term != 'counted').lower()}>{{counts}}"
+        return "", f"Term<{weight}, false, false, false>{{nullptr, nullptr}}"
+    flags = str(skipna).lower(), str(term == "sized").lower()
+    return (
+        ", u64* counts, unsigned* sizes",
+        f"Term<{weight}, true, {', '.join(flags)}>{{counts, sizes}}",
+    )
 
 
 @cache
-def weigh(find: Finder, weight: np.dtype[Any], sums: Sums, term: Term = "weights") -> str:
-    """Return the program that sums weights, with all, the main, or no words in shared memory."""
+def weigh(
+    find: Finder, weight: np.dtype[Any], sums: Sums, term: Term = "weights", skipna: bool = False
+) -> str:
+    """Return the program that sums weights, with all, the main, or no words in shared memory.
+
+    If `skipna`, weights that are counted or sized are without NaN, as are squares anyway.
+    """
     is_float = str(weight.kind == "f" or term == "squares").lower()
     kinds, more, given = f"T, B, {ctype(weight)}, {is_float}", "", ""
     if sums != "global":
@@ -246,7 +258,7 @@ def weigh(find: Finder, weight: np.dtype[Any], sums: Sums, term: Term = "weights
         )
     name = "weigh_global" if sums == "global" else "weigh_shared"
     threads = weighing_threads(find, sums, term)
-    parameter, of_weight = _term(ctype(weight), term)
+    parameter, of_weight = _term(ctype(weight), term, skipna)
     return unit(
         "kernel_histogram_weighted.cuh",
         find,
@@ -271,24 +283,42 @@ entry(const {ctype(weight)}* weights, i64 size, i64 step, Exponents* exponents) 
 @cache
 def largest_square(weight: np.dtype[Any]) -> str:
     """Return the program that finds the exponent of the largest square of a deviation."""
+    value = ctype(weight)
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const unsigned* x, const {ctype(weight)}* weights, i64 size, int n, const double* means,
-      i64 step, Exponents* exponents) {{
-  largest_square<unsigned, {ctype(weight)}, {THREADS}>(x, weights, size, n, means, step, exponents);
+entry(const unsigned* x, const {value}* weights, i64 size, int n, {_SQUARES}, i64 step,
+      Exponents* exponents) {{
+  SquareTerm<{value}> term{{means, scales}};
+  largest_square<unsigned, {value}, {THREADS}>(x, weights, size, n, term, step, exponents);
 }}
 """
 
 
 @cache
-def average(total: np.dtype[Any]) -> str:
-    """Return the program that makes means of sums and counts."""
+def average(total: np.dtype[Any], wide: bool) -> str:
+    """Return the program that makes means and scales of sums, counts and sizes.
+
+    The sizes are of float64 if `wide`.
+    """
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const {ctype(total)}* totals, const i64* counts, double* means, double* squares, int n) {{
-  average(totals, counts, means, squares, n);
+entry(const {ctype(total)}* totals, const i64* counts, const unsigned* sizes, double* means,
+      double* squares, unsigned short* scales, int n) {{
+  average<{ctype(total)}, {str(wide).lower()}>(totals, counts, sizes, means, squares, scales, n);
+}}
+"""
+
+
+@cache
+def settle_squares() -> str:
+    """Return the program that adds sums of scaled squares to the table."""
+    return f"""#include "kernel_histogram_weighted.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS})
+entry({_ADDRESSES}, const unsigned short* scales, int n) {{
+  settle_squares<double>({_SUMS}, scales, n);
 }}
 """
 
