@@ -52,7 +52,7 @@ Configured = tuple[int | None, Direct]
 LEAST_BYTES = 16 << 20
 
 #: Most tasks of a graph to look through for those that read one block each.
-MOST_TASKS = 20_000
+MOST_TASKS = 5_000
 
 #: Dask's dispatches, with the kinds of arrays that they take and return.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
