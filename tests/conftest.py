@@ -6,6 +6,7 @@ import gc
 import importlib
 import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -47,6 +48,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked gpu where there is no GPU, before any fixture looks for one."""
     if item.get_closest_marker("gpu") and (missing := missing_for_gpu()):
         pytest.skip(missing)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Drop the chunks that a test has left on GPUs, which the next one would take for its own."""
+    if (kept := sys.modules.get("dask_coop.chunks.kept")) is not None:
+        kept.KEPT_CHUNKS.clear()
 
 
 # Of the session, because Hypothesis refuses fixtures that would be made anew for every example.

@@ -572,6 +572,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/transfer.md anew")
     options = parser.parse_args()
     if not options.write:
+        import dask
         from cupy.cuda import runtime
 
         gpus = options.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
@@ -579,7 +580,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.out) as folder:
             samples = 1 if options.quick else 3
             setting = Setting(count * CHUNK // 4, CHUNK // 4, Path(folder), samples)
-            print(run(options.results, setting, gpus))
+            # Each sample copies.
+            with dask.config.set({"coop.transfer.keep": 0}):
+                print(run(options.results, setting, gpus))
     if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 

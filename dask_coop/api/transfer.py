@@ -93,7 +93,7 @@ def to_host(x: Any) -> da.Array:
     """Array with its chunks on the host, as NumPy arrays.
 
     Several threads copy chunks of 4 MiB and more through pinned memory. The memory of results that
-    you have dropped is kept for later ones, up to 1 GiB.
+    you have dropped is kept for later ones: up to 4 GiB, and 1/16 of the host's memory.
 
     Parameters
     ----------

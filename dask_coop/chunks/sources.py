@@ -8,6 +8,8 @@ datasets of h5py that are open for reading,  the same
 and files behind xarray's lazy arrays
 Zarr arrays in a local folder                the latest of these times, and bytes and number
                                              of the files
+the path of a file or a local folder that a  the same
+function gets
 small arrays                                 their elements
 ===========================================  =============================================
 
@@ -55,12 +57,22 @@ def _stamps(value: Any) -> Iterator[Hashable]:
         yield _of_array(value)
     elif isinstance(value, NpyArray):
         yield _of_file(value.path)
+    elif isinstance(value, str | os.PathLike):
+        yield from _of_path(value)
     elif isinstance(value, partial):
         for argument in (*value.args, *value.keywords.values()):
             yield from _stamps(argument)
     elif all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__")):
         # NumPy's scalars have these attributes, too, and never change.
         yield repr(value) if isinstance(value, np.generic) else _of_reader(value)
+
+
+def _of_path(value: Any) -> Iterator[Hashable]:
+    """Yield the stamp of a local file or folder, such as one that a function reads."""
+    if os.path.isdir(value):
+        yield _of_folder(os.fspath(value))
+    elif os.path.isfile(value):
+        yield _of_file(value)
 
 
 def _of_array(x: np.ndarray[Any, Any]) -> Hashable:

@@ -6,12 +6,21 @@ into memory that was in use before.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+
+def host_bytes() -> int:
+    """Return the bytes of memory of this machine; 0 if they are unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 class HostMemory:

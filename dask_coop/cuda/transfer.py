@@ -29,7 +29,7 @@ import cupy
 import numpy as np
 from cupy.cuda import driver, runtime
 
-from dask_coop.cuda.host_memory import HostMemory
+from dask_coop.cuda.host_memory import HostMemory, host_bytes
 from dask_coop.cuda.ring import Counter, Ring, ThreadBuffers, check_file, cores, runs
 from dask_coop.cuda.ring import FileRange as FileRange
 from dask_coop.errors import Closed
@@ -56,10 +56,10 @@ SMALL_BYTES = 4 << 20
 #: NumPy is faster at copying runs of fewer bytes.
 RUN_BYTES = 256
 
-#: Most bytes of dropped results that are kept for others.
-KEPT_BYTES = 1 << 30
+#: Most bytes of dropped results that are kept for others, and the most of the host's memory.
+KEPT_BYTES, KEPT_FRACTION = 4 << 30, 1 / 16
 
-_memory = HostMemory(KEPT_BYTES)
+_memory = HostMemory(min(KEPT_BYTES, int(KEPT_FRACTION * host_bytes())))
 
 
 def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None) -> Array:

@@ -38,7 +38,7 @@ from dask.utils import Dispatch, cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.chunks.dtypes import Declared, casts, declared_by
-from dask_coop.chunks.files import Direct
+from dask_coop.chunks.files import Direct, NpyArray
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.chunks.sources import stamps
 from dask_coop.graph import config
@@ -52,7 +52,7 @@ Configured = tuple[int | None, Direct]
 LEAST_BYTES = 16 << 20
 
 #: Most tasks of a graph to look through for those that read one block each.
-MOST_TASKS = 20_000
+MOST_TASKS = 5_000
 
 #: Dask's dispatches, with the kinds of arrays that they take and return.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
@@ -305,13 +305,19 @@ def copy_once(
     if (kept := KEPT_CHUNKS.find(gpu, place, source)) is not None:
         return kept
     chunk = copy_to_gpu(block := read(), nbytes, direct, declared=declared)
-    # A function without a source may return the map of a file.
-    may_change = not source and not always and chunks.is_mapped(block)
+    # A function may return the map of a file, which others may write to without changing its time.
+    may_change = (
+        not always and chunks.is_mapped(block) and not _reads_npy(reading and reading.task, inputs)
+    )
     # Not if it was on a GPU before, or if the source has changed meanwhile.
     if chunk is not block and not may_change and stamp() == source:
         limit = keep * total if isinstance(keep, float) else keep
         KEPT_CHUNKS.put(gpu, place, source, chunk, int(limit))
     return chunk
+
+
+def _reads_npy(*values: Any) -> bool:
+    return any(isinstance(value, NpyArray) for value in leaves(values))
 
 
 def with_readings(graph: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -99,7 +99,9 @@ class Room:
         left = self._limit - self._outside - sum(reserved) - need
         excess = self._gpus.used(self._ordinal) - left
         # Kept chunks are in use only as long as nothing else needs their memory.
-        if excess > 0 and KEPT_CHUNKS.free(self._ordinal, excess):
+        # Half of them at least, because freeing memory to the driver waits for the GPU.
+        half = KEPT_CHUNKS.nbytes(self._ordinal) / 2
+        if excess > 0 and KEPT_CHUNKS.free(self._ordinal, max(excess, half)):
             excess = self._gpus.used(self._ordinal) - left
         if excess > 0:
             return False

@@ -201,6 +201,7 @@ def test_edits_of_files_are_seen(tmp_path: Path) -> None:
     age(tmp_path)
     z = da.map_blocks(np.load, str(tmp_path / "z.npy"), mmap_mode="r", chunks=X.shape, dtype="f8")
     assert dc.max(dc.to_gpu(z)).compute() == X.max()
+    assert not any("z.npy" in str(entry.source) for entry in KEPT_CHUNKS._entries.values())
     maps[3, 4] = 99
     assert dc.max(dc.to_gpu(z)).compute() == 99
 
@@ -212,6 +213,22 @@ class Unknown:
 
     def __getitem__(self, index: Any) -> Any:
         return X[index]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_files_that_functions_read_may_change(reads: list[None], tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    for read in (dask.delayed(np.load)(str(path)), dask.delayed(np.load)(path)):
+        np.save(path, X)
+        age(tmp_path)
+        x = da.from_delayed(read, X.shape, "f8")
+        assert dc.max(dc.to_gpu(x)).compute(scheduler="sync") == X.max()
+        assert dc.min(dc.to_gpu(x)).compute(scheduler="sync") == X.min()
+        assert len(reads) == 1
+        np.save(path, X + 1)
+        assert dc.max(dc.to_gpu(x)).compute(scheduler="sync") == (X + 1).max()
+        reads.clear()
+    assert sources.stamps(["no file", "x" * 9999, "\0"]) in ((), None)
 
 
 @pytest.mark.usefixtures("gpus")
@@ -422,8 +439,8 @@ def test_kept_chunks_make_room_in_a_node() -> None:
         gates = [room.gate("x", most) for _ in range(2)]
         assert gates[0].opens(stalled=False)
         gc.collect()
-        # What the task needs, and no more; its own memory is reserved.
-        assert KEPT_CHUNKS.nbytes(0) == 60
+        # Half of them, or more if a task needs more; its own memory is reserved.
+        assert KEPT_CHUNKS.nbytes(0) == 30
         assert gates[1].opens(stalled=False)
         assert KEPT_CHUNKS.nbytes(0) == 30
         assert not room.gate("x", most).opens(stalled=False)
