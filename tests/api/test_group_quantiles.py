@@ -85,7 +85,7 @@ def assert_found(
     )
     if groups is None:
         groups = np.unique(labels[labels == labels])
-        np.testing.assert_array_equal(dask.compute(names)[0], groups)
+        np.testing.assert_array_equal(to_numpy(xp, names), groups)
         result = result.compute_chunk_sizes()
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
