@@ -37,6 +37,7 @@ from dask_coop.algebra import monoids, strategies
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.labels import Coder, Values
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -253,12 +254,27 @@ def groups(cupy: Any, rng: np.random.Generator) -> None:
         x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
         x = x.T if transposed else x
         codes = cupy.asarray(rng.integers(-1, n, x.shape[-1]))
-        for some in (ops, ops[:1], ops[3:4]):
+        ops += [replace(ops[i], skipna=True) for i in (0, 2)]
+        count = bind(monoids.COUNT, dtype, np.dtype("i8"), "cases")
+        for some in (ops, [ops[0], count], [ops[3], count], ops[2:3], ops[6:]):
             backend.lift_groups(some, x, codes, n)
         if len(shape) == 1:
             # As if there were more elements than are distributed at a time.
             with patch.object(on_gpu("many_groups"), "_LISTS_BYTES", 1):
                 backend.lift_groups(ops[:1], x, codes, n)
+
+
+def labels(cupy: Any, rng: np.random.Generator) -> None:
+    """Code labels of groups that follow one another, are close, or lie anywhere."""
+    backend = on_gpu("backend")
+    for name, n in product(("i1", "i4", "u8", "f2", "f8"), (1, 7, 100, 20_000)):
+        x = cupy.asarray(rng.integers(0, 120, 100_003).astype(name))
+        for step in (1, 3, 1000):
+            groups = Values(np.arange(n) * step), Values(np.arange(n) * step, np.arange(n)[::-1])
+            for some in groups:
+                for chunk in (x, x[1:]):
+                    backend.codes(Coder((some,), (n,)), [chunk])
+            backend.codes(Coder(groups, (n, n)), [x, x])
 
 
 def windows(cupy: Any, rng: np.random.Generator) -> None:
@@ -362,8 +378,8 @@ ONCE: dict[str, Callable[[Any, np.random.Generator], None]] = {
 TWICE: dict[str, Callable[[Any, np.random.Generator], None]] = {
     part.__name__: part
     for part in (
-        *(reductions, scans, ordered, histograms, lookups, orders, groups, windows, matrices),
-        chunks_together,
+        *(reductions, scans, ordered, histograms, lookups, orders, groups, labels, windows),
+        *(matrices, chunks_together),
     )
 }
 JOBS = (*ONCE, *TWICE, *(f"{name} portable" for name in TWICE))

@@ -84,27 +84,25 @@ def deliver(x: Array) -> Any:
     return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
 
 
-def deliver_all(rooms: list[Array]) -> list[Any]:
-    """Return bytes as `deliver` does, all small ones after one wait for the GPU."""
-    small = [room for room in rooms if 0 < room.nbytes <= HOST_STATE_BYTES]
-    nbytes = sum(room.nbytes for room in small)
-    host = np.empty(0, "u1")
-    if small:
+def deliver_all(rooms: list[tuple[Array, bool]]) -> list[Any]:
+    """Return arrays of bytes, those that go to the host there, after one wait for the GPU."""
+    moved = [room for room, to_host in rooms if to_host and room.nbytes]
+    host, nbytes = np.empty(0, "u1"), sum(room.nbytes for room in moved)
+    if moved:
         memory = cupy.cuda.alloc_pinned_memory(nbytes)
         stream, at = cupy.cuda.get_current_stream(), memory.ptr
-        for room in small:
-            to_host = runtime.memcpyDeviceToHost
-            runtime.memcpyAsync(at, room.data.ptr, room.nbytes, to_host, stream.ptr)
+        for room in moved:
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(at, room.data.ptr, room.nbytes, kind, stream.ptr)
             at += room.nbytes
         stream.synchronize()
         # Copied, as pinned memory serves others once it is dropped.
         host = np.frombuffer(memory, "u1", nbytes).copy()
     delivered: list[Any] = []
     at = 0
-    for room in rooms:
-        on_host = room.nbytes <= HOST_STATE_BYTES
-        delivered.append(host[at : at + room.nbytes] if on_host else room)
-        at += room.nbytes * on_host
+    for room, to_host in rooms:
+        delivered.append(host[at : at + room.nbytes] if to_host else room)
+        at += room.nbytes * to_host
     return delivered
 
 

@@ -116,7 +116,9 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         found: dict[int, State] = {}
         pending: list[tuple[list[int], _Fields, _Places]] = []
         rows = [i for i, op in enumerate(ops) if op.monoid is COUNT and not op.skipna]
-        uncounted = bool(rows)
+        # Some states count all elements, too.
+        counting = next((i for i, op in enumerate(ops) if _counts_rows(op)), None)
+        uncounted = bool(rows) and counting is None
         for some in _together(ops, rows):
             lines, places = _lines(cast(x, ops[some[0]].element), labels)
             if not (lines.size and n):
@@ -129,7 +131,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
                 uncounted &= not fields.counts_rows
         if uncounted:
             pending.append(([], _count_rows(codes, n), _Places([], 0)))
-        rooms = deliver_all([fields.room for _, fields, _ in pending])
+        rooms = deliver_all([(fields.room, fields.small) for _, fields, _ in pending])
         for (numbers, fields, places), room in zip(pending, rooms, strict=True):
             for i, state in zip(numbers, fields.states(room), strict=True):
                 found[i] = places.restored(state, x.shape)
@@ -137,6 +139,9 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
                 sizes = fields.rows(room)
                 counts = _namespace(sizes).broadcast_to(sizes, (*kept, n))
                 found.update((i, (counts,)) for i in rows)
+        if rows and counting is not None:
+            at = [field.name for field in ops[counting].monoid.fields].index("count")
+            found.update((i, (found[counting][at],)) for i in rows)
         return [found[i] for i in range(len(ops))]
 
 
@@ -328,6 +333,8 @@ class _Fields:
     ----------
     room : cupy.ndarray
         The memory, as bytes.
+    small : bool
+        Whether the states of each operation are so few that they go to the host.
     pointers : list of int
         The addresses of the fields for kernels to write; 0 for those that `sizes` replaces.
     sizes : int
@@ -359,8 +366,10 @@ class _Fields:
                 end += -(-n * field.dtype.itemsize // 256) * 256
         self._sizes = end
         total = end + shape[1] * 8 * shared
+        most = max((sum(f.dtype.itemsize for f in some) for some in self._fields), default=8)
+        self.small = n * most <= HOST_STATE_BYTES
         self.room = cupy.empty(total, "u1")
-        if total and (zeros or total <= HOST_STATE_BYTES):
+        if total and (zeros or self.small):
             # The gaps between fields are copied to the host, too.
             self.room.data.memset_async(0, total)
         at = self.room.data.ptr
