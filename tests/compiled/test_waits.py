@@ -101,7 +101,7 @@ def test_loops_of_this_library_are_timed_and_told_of_and_no_others(tmp_path: Pat
         "import numpy as np\n"
         "from dask_coop.chunks.numpy.loops.compensated import sum_rows\n"
         "x = np.ones(9)\n"
-        "sum_rows(x, 9, 9, None, None, np.empty(1, 'i8'), *np.zeros((2, 1)), 1)\n"
+        "sum_rows(x, 9, 9, None, None, np.empty(1, 'i8'), *np.zeros((2, 1)))\n"
     )
     mine = python("-c", COMPILES.format(call=sums), NUMBA_CACHE_DIR=tmp_path)
     assert mine.returncode == 0, mine.stderr

@@ -46,7 +46,7 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     if len(axes) == x.ndim and x.flags.c_contiguous and dtype == np.float64:
         if (loops := compiled(x)) is not None:
             both = np.zeros((2, 1))
-            loops.sum_rows(read_only(x), x.size, x.size, None, None, np.empty(1, "i8"), *both, 1)
+            loops.sum_rows(read_only(x), x.size, x.size, None, None, np.empty(1, "i8"), *both)
             return both[0, 0], both[1, 0]
         if x.size <= 2 * _FEW:
             total, above = _add_few(x.reshape(-1), x.reshape(-1)[:0])
@@ -62,7 +62,7 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
         _reduce(x, *sums.reshape(2, x.shape[0], x.shape[2]))
     elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
         flat, step, _ = flatten(x)
-        loops.sum_rows(flat, step, x.shape[1] * parts, *every, *sums, parts)
+        loops.sum_rows(flat, step, x.shape[1] * parts, *every, *sums, parts=parts)
     else:
         loops.sum_columns(*flatten(x), *x.shape[1:], *every, *sums)
     total, above = (layout.join(field, shape) for field in sums.view(dtype))

@@ -5,7 +5,7 @@ Loops that add have no fastmath, which would simplify the error of an addition t
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
             lanes[i], error = two_sum(lanes[i], (a + b) + (c + d))
             errors[i] += error
     for start in range(four, len(block), _LANES):
-        part = block[start : min(start + _LANES, len(block))]
+        part = block[start : start + _LANES]
         for i in range(len(part)):
             lanes[i], error = two_sum(lanes[i], np.float64(part[i]))
             errors[i] += error
@@ -77,18 +77,22 @@ def _sum_rows(
     counts: Array,
     totals: Array,
     excesses: Array,
-    parts: int = 1,
+    parts: int,
+    lanes: Array,
+    errors: Array,
+    space: Array,
 ) -> None:
-    lanes, errors, space = np.empty(_LANES), np.empty(_LANES), np.empty(_BLOCK)
     some = None
     for line in range(len(totals) // parts):
         count = n
         if skip is not None or keep is not None:
             count = 0
-        lanes[:] = 0
-        errors[:] = 0
+        for i in range(_LANES):
+            lanes[i] = 0
+        for i in range(_LANES):
+            errors[i] = 0
         for begin in range(0, n, _BLOCK):
-            size = min(_BLOCK, n - begin)
+            size = _BLOCK if n - begin > _BLOCK else n - begin
             part = x[line * step + begin :][:size]
             if keep is not None:
                 some = keep[line * n + begin :][:size]
@@ -154,17 +158,19 @@ def _sum_columns(
     counts: Array,
     totals: Array,
     excesses: Array,
+    space: Array,
 ) -> None:
-    space, some = np.empty((4, _COLUMNS)), None
+    some = None
     if skip is None and keep is None:
-        counts[:] = n
+        for i in range(len(counts)):
+            counts[i] = n
     for line in range(len(totals) // inner):
         for column in range(0, inner, _COLUMNS):
-            width = min(_COLUMNS, inner - column)
+            width = _COLUMNS if inner - column > _COLUMNS else inner - column
             place = line * inner + column
             total, excess = totals[place:][:width], excesses[place:][:width]
             for row in range(0, n, 4):
-                four = min(4, n - row)
+                four = 4 if n - row > 4 else n - row
                 at, to = line * line_step + row * step + column, (line * n + row) * inner + column
                 if skip is None and keep is None:
                     _add_rows(x[at:], step, four, n, total, excess)
@@ -173,14 +179,26 @@ def _sum_columns(
                     if keep is not None:
                         some = keep[to + k * inner :][:width]
                     part = x[at + k * step :][:width]
-                    _select_row(part, some, skip, space[k], counts[place:])
-                _add_rows(space.ravel(), _COLUMNS, four, n, total, excess)
+                    _select_row(part, some, skip, space[k * _COLUMNS :], counts[place:])
+                _add_rows(space, _COLUMNS, four, n, total, excess)
 
 
-#: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their
-#: excesses, and the counts of numbers for which `keep` holds and that are not NaN unless `skip` is
-#: None. In lines of complex numbers, `parts` are neighbours, and all count.
-sum_rows: Final = jit(_sum_rows)
+_of_rows, _of_columns = jit(_sum_rows, allocates=False), jit(_sum_columns, allocates=False)
 
-#: Add to the sums of columns, to their excesses and to their counts.
-sum_columns: Final = jit(_sum_columns)
+
+# The loops' own memory is made here, as loops that make none compile in two thirds of the time.
+
+
+def sum_rows(*arguments: Any, parts: int = 1) -> None:
+    """Write the sums of lines of `n` numbers, their excesses and their counts.
+
+    The lines start `step` numbers apart. Those numbers are counted for which `keep` holds and that
+    are not NaN unless `skip` is None. In lines of complex numbers, `parts` are neighbours, and all
+    count.
+    """
+    _of_rows(*arguments, parts, np.empty(_LANES), np.empty(_LANES), np.empty(_BLOCK))
+
+
+def sum_columns(*arguments: Any) -> None:
+    """Add to the sums of columns, to their excesses and to their counts."""
+    _of_columns(*arguments, np.empty(4 * _COLUMNS))

@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.loops.extrema import find
 from dask_coop.chunks.numpy.loops.sums import add
-from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
+from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated, jit_step
 
 Array = Any
 
@@ -63,11 +63,21 @@ def _merge(
     squares += squared - by * (2 * total - by * count)
     total += added - by * count
     count += found
-    mean = near + total / max(count, 1.0)
+    mean = near + total / (count if count > 1.0 else 1.0)
     if mean - mean == 0 and squares - squares == 0:
         by = mean - near
         return count, total - by * count, squares - by * (2 * total - by * count), mean
     return count, total, squares, near
+
+
+@jit_step
+def _size(count: float, left: int) -> int:
+    """Return how many elements of a line are read before the centre moves."""
+    # Numba compiles each call of min, max and int anew.
+    size = np.int64(count)
+    size = size if size > _LEAST else _LEAST
+    size = size if size < _BLOCK else _BLOCK
+    return size if size < left else left
 
 
 @jit_inner
@@ -77,10 +87,11 @@ def _read(
     """Return count, sums and centre with those of a block added."""
     few = count < len(part)
     near = 0.0 if few else centre
-    found, added, squared = 0, 0.0, 0.0
+    # A literal would be another type, with a function of its own.
+    found, added, squared = np.int64(0), 0.0, 0.0
     for again in range(1 + few):
         if again:
-            near += added / max(found, 1)
+            near += added / (found if found > 1 else 1)
             near = near if near - near == 0 else 0.0
         found, added, squared = _gather(part, keep, skip, near)
     return _merge(count, total, squares, centre, found, added, squared, near)
@@ -92,7 +103,7 @@ def _lift_rows(x: Array, step: int, n: int, keep: Array, skip: Any, state: Array
         count, total, square, centre = 0.0, 0.0, 0.0, 0.0
         start, size = 0, 0
         while start < n:
-            size = min(max(_LEAST, int(count)), _BLOCK, n - start)
+            size = _size(count, n - start)
             part = x[line * step + start :][:size]
             if keep is not None:
                 some = keep[line * n + start :][:size]
@@ -123,7 +134,7 @@ def _describe_rows(
         count, total, square, centre = 0.0, 0.0, 0.0, 0.0
         missing, lowest, highest, start = 0, high, low, 0
         while start < n:
-            size = min(max(_LEAST, int(count)), _BLOCK, n - start)
+            size = _size(count, n - start)
             at = line * step + start
             if keep is not None:
                 some = keep[line * n + start :][:size]
@@ -133,7 +144,8 @@ def _describe_rows(
             _, added = add(part, some, skip, None, None, zero)
             sums[line] += added
             found, a, b = find(bits[at:][:size], some, limit, low, high)
-            missing, lowest, highest = missing + found, min(lowest, a), max(highest, b)
+            missing += found
+            lowest, highest = a if a < lowest else lowest, b if b > highest else highest
         state[0, line], state[1, line] = count, total
         state[2, line], state[3, line] = square, centre
         nans[line], lows[line], highs[line] = missing, lowest, highest
@@ -149,8 +161,9 @@ def _gather_all(
         # Sums are read and written once for four rows; the last rows have factors 1 or 0.
         first, last = at + row * step, rows - 1 - row
         one, two, three = np.float64(last > 0), np.float64(last > 1), np.float64(last > 2)
-        a, b = x[first:][:width], x[first + min(last, 1) * step :][:width]
-        c, d = x[first + min(last, 2) * step :][:width], x[first + min(last, 3) * step :][:width]
+        a, b = x[first:][:width], x[first + (last if last < 1 else 1) * step :][:width]
+        c = x[first + (last if last < 2 else 2) * step :][:width]
+        d = x[first + (last if last < 3 else 3) * step :][:width]
         for i in range(width):
             e, f = np.float64(a[i]) - near[i], (np.float64(b[i]) - near[i]) * one
             g, h = (np.float64(c[i]) - near[i]) * two, (np.float64(d[i]) - near[i]) * three
@@ -198,11 +211,11 @@ def _lift_columns(
     some = None
     for begin in range(0, state.shape[1], inner):
         for column in range(0, inner, space.shape[1]):
-            width = min(space.shape[1], inner - column)
+            width = space.shape[1] if inner - column > space.shape[1] else inner - column
             first, to = begin + column, begin // inner * line_step + column
             near, found, added, squared = space[0, :width], space[1], space[2], space[3]
             for start in range(0, n, _ROWS):
-                rows, few = min(_ROWS, n - start), False
+                rows, few = _ROWS if n - start > _ROWS else n - start, False
                 for i in range(width):
                     fewer = state[0, first + i] < rows
                     near[i] = 0.0 if fewer else state[3, first + i]
@@ -210,7 +223,7 @@ def _lift_columns(
                 for again in range(1 + few):
                     for i in range(width):
                         if again and state[0, first + i] < rows:
-                            mean = added[i] / max(found[i], 1.0)
+                            mean = added[i] / (found[i] if found[i] > 1.0 else 1.0)
                             near[i] = mean if mean - mean == 0 else 0.0
                         found[i] = added[i] = squared[i] = 0.0
                     if skip is None and keep is None:
@@ -281,15 +294,15 @@ def _powers_of_rows(
 
 #: Write counts, sums and sums of squares of deviations, and their centres, for lines of `n`
 #: elements that start `step` elements apart.
-lift_rows: Final = jit(_lift_rows)
+lift_rows: Final = jit(_lift_rows, allocates=False)
 
 #: Do the same, and while a block is in a cache also the work of `extrema_of_rows`, on its `bits`,
 #: and of `add_rows`. `sums` are zero at first.
-describe_rows: Final = jit(_describe_rows)
+describe_rows: Final = jit(_describe_rows, allocates=False)
 
 #: Do the first for `inner` neighbouring lines, whose elements are `step` elements apart. `state` is
 #: zero at first.
-lift_columns: Final = jit(_lift_columns)
+lift_columns: Final = jit(_lift_columns, allocates=False)
 
 #: Write counts, which are zero at first, sums of powers of deviations from means, and these means,
 #: for lines of `n` elements. `space` has room for a block of a line twice.
