@@ -346,6 +346,41 @@ def test_explain_shows_readings_and_what_is_kept(tmp_path: Path) -> None:
         ) in rows
 
 
+STEPS: list[Callable[[Any, Any], Any]] = [
+    lambda x, n: x[n : n + 30],
+    lambda x, n: x[:, ::2],
+    lambda x, n: x[x.shape[0] // 2 :],
+    lambda x, n: x.T,
+    lambda x, n: x + n,
+    lambda x, n: x - x[:1],
+    lambda x, n: x.rechunk((7 + n, -1)) if isinstance(x, da.Array) else x,
+    lambda x, n: np.concatenate([x, x]),
+    lambda x, n: np.stack([x[0], x[-1]]),
+    lambda x, n: x.astype("f4").astype("f8"),
+    lambda x, n: x.reshape(-1, 1) if x.ndim < 3 and x.size else x,
+    lambda x, n: x - x.max(),
+]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_arrays_of_any_graph_are_copied_right_once_and_again(tmp_path: Path) -> None:
+    rng = np.random.default_rng(17)
+    read, other = npy(tmp_path), zarr(tmp_path)
+    for _ in range(150):
+        lazy, exact = (read if rng.random() < 0.5 else other), X
+        for step in rng.integers(len(STEPS), size=rng.integers(4)):
+            n = int(rng.integers(5))
+            lazy, exact = (STEPS[step](value, n) for value in (lazy, exact))
+        keep = [None, True, False][rng.integers(3)]
+        limit = [0.3, 5000, 1 << 20, 0][rng.integers(4)]
+        with dask.config.set({"coop.transfer.keep": limit}):
+            for scheduler in ("sync", "sync", "threads"):
+                there = dc.to_host(dc.to_gpu(lazy, keep=keep)).compute(scheduler=scheduler)
+                np.testing.assert_allclose(there, exact, rtol=1e-6)
+            total = dc.sum(dc.to_gpu(lazy, keep=keep)).compute(scheduler="sync")
+            np.testing.assert_allclose(total, exact.sum(dtype="f8"), atol=1e-3)
+
+
 def test_the_least_recently_used_go_first() -> None:
     kept, chunk = Kept(), np.zeros(10, "u1")
     for key in "abc":
