@@ -16,6 +16,7 @@ from benchmarks.systems import (
     collective,
     grouped,
     node,
+    one_gpu,
     order,
     scale,
     transfer_page,
@@ -29,6 +30,7 @@ PAGES = {
     grouped.PAGE: lambda: order.compared(grouped.RESULTS),
     collective.PAGE: lambda: collective.figures(collective.RESULTS, collective.PAGE.parent),
     node.PAGE: lambda: node.figures(node.RESULTS),
+    one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
     order.PAGE: lambda: order.figures(order.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
@@ -38,7 +40,7 @@ PAGES = {
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 9
+    assert len(PAGES) == 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
