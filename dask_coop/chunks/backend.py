@@ -260,10 +260,15 @@ class ChunkBackend(Protocol):
             The number of elements of each line that are not NaN.
         """
 
-    def codes(self, coder: Coder, labels: Sequence[Array]) -> Array:
-        """Return the codes of elements, int32 or int64, from labels that broadcast to each other.
+    def codes(self, coder: Coder, labels: Sequence[Array]) -> tuple[Array, int]:
+        """Return the codes of elements, from labels that broadcast to each other.
 
-        A number that is no group's leaves an element out.
+        Returns
+        -------
+        codes : array of int32 or int64
+            A number that is no group's leaves an element out.
+        first : int
+            The code of the first group: few numbers compared to those of groups are before it.
         """
 
     def lift_groups(self, ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:

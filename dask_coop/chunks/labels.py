@@ -113,6 +113,6 @@ class Coder:
         return np.where(left_out, -1, total)
 
 
-def codes(coder: Coder, labels: Sequence[Any]) -> Any:
-    """Return the codes of elements by NumPy's functions, as `ChunkBackend.codes` does."""
-    return coder.codes(labels)
+def codes(coder: Coder, labels: Sequence[Any]) -> tuple[Any, int]:
+    """Return the codes of elements by NumPy's functions, and the first group's number, 0."""
+    return coder.codes(labels), 0

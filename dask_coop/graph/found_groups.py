@@ -132,8 +132,8 @@ def lift(
     """Return the table of a block, given the block of its label."""
     values = values_of(label, threads)
     coder = Coder((Values(values),), (len(values),))
-    codes = chunks.asarray(chunks.backend_of(block).codes(coder, [label]), chunks.kind(block))
-    return values, grouped.lift_codes(ops, block, codes, len(values), 0, origin, threads)
+    options: dict[str, Any] = {"rows": 0, "origin": origin, "threads": threads}
+    return values, grouped.lift_lazy(label, ops=ops, block=block, coder=coder, **options)
 
 
 def values_of(label: Any, threads: int) -> Codes:

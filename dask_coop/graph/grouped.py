@@ -218,7 +218,7 @@ def _lifts(
         tables = Tables(labels, x.chunks[first:], n)
         inputs["codes"] = _CodesOfBlocks(x, tables)
         return Blocks(name, x.ndim, lift, (), inputs, **arguments), None if labels.rows else tables
-    arguments |= {"coder": labels.coder, "n": n}
+    arguments["coder"] = labels.coder
     return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, inputs, **arguments), None
 
 
@@ -502,15 +502,16 @@ def lift_lazy(
     ops: Ops,
     block: Any,
     coder: Coder,
-    n: int,
     rows: int,
     origin: Origin | None = None,
     threads: int = 1,
 ) -> list[State]:
     """Return the states of all groups of a block, whose labels are lazy."""
-    codes = chunks.backend_of(block).codes(coder, labels)
+    codes, first = chunks.backend_of(block).codes(coder, labels)
     codes = chunks.asarray(codes, chunks.kind(block))
-    return lift_codes(ops, block, codes, n, rows, origin, threads)
+    n = first + math.prod(coder.shape)
+    states = lift_codes(ops, block, codes, n, rows, origin, threads)
+    return [tuple(field[..., first:] for field in state) for state in states] if first else states
 
 
 def lift_codes(

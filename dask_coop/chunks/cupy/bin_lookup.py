@@ -271,6 +271,9 @@ def _locate(
 #: The entries of a table of codes that a label may always have, or else for each group.
 _TABLE, _TABLE_PER_GROUP = 1 << 16, 4
 
+#: The numbers before that of the first group that labels which are codes may always have.
+_LEADING = 4
+
 #: The most shared memory of a block that searches labels; two blocks share a multiprocessor.
 _SEARCHED_BYTES = 100 << 10
 
@@ -282,13 +285,16 @@ _COMBINE = cupy.ElementwiseKernel(
 )
 
 
-def codes(coder: Coder, labels: Sequence[Array]) -> Array:
-    """Return the codes of elements as int32, by one read of each label, unless they are its codes.
+def codes(coder: Coder, labels: Sequence[Array]) -> tuple[Array, int]:
+    """Return the codes of elements as int32, and the first group's number.
 
-    Codes of no group are negative, or not less than the number of groups.
+    Each label is read once, unless it is the only one and is codes. Codes of no group are negative,
+    or not less than the number of groups.
     """
     on_gpu = [x.device for x in labels if isinstance(x, cupy.ndarray)]
     with on_gpu[0] if on_gpu else nullcontext():
+        if len(labels) == 1 and (first := _first_of_codes(coder.groups[0], labels[0])) is not None:
+            return labels[0].view("i4"), first
         shape = np.broadcast_shapes(*(x.shape for x in labels))
         total: Any = None
         n = 1
@@ -298,7 +304,21 @@ def codes(coder: Coder, labels: Sequence[Array]) -> Array:
             each = _codes_of(groups, short).view("u4")
             total = each if total is None else _COMBINE(total, each, n, size).view("u4")
             n *= size
-        return cupy.broadcast_to(total.view("i4"), shape)
+        return cupy.broadcast_to(total.view("i4"), shape), 0
+
+
+def _first_of_codes(groups: Values | Intervals | None, x: Array) -> int | None:
+    """Return the first group of labels that are codes as they are; None for other labels."""
+    if not isinstance(groups, Values) or not isinstance(x, cupy.ndarray):
+        return None
+    if x.dtype.kind not in "iu" or x.itemsize != 4:
+        return None
+    coding = _coding(groups, x.dtype)
+    if coding.kind != "range" or coding is _NOWHERE:
+        return None
+    first, n = map(int, coding.numbers)
+    # Groups before the first cost less than to write codes.
+    return first if first <= max(_LEADING, n // 8) else None
 
 
 def _codes_of(groups: Values | Intervals | None, x: Array) -> Array:
@@ -309,8 +329,6 @@ def _codes_of(groups: Values | Intervals | None, x: Array) -> Array:
     if isinstance(groups, Intervals):
         return _codes_of_bins(groups, x)
     coding = _coding(groups, x.dtype)
-    if coding is None:
-        return x.view("i4")
     if coding is _NOWHERE:
         return cupy.full(x.shape, -1, "i4")
     out = cupy.empty(x.shape, "i4")
@@ -370,8 +388,8 @@ _NOWHERE = _Coding("range", np.dtype("u1"), ())
 
 # By their identity, as tasks of a graph share the groups.
 @lru_cache(16)
-def _coding(groups: Values, dtype: np.dtype[Any]) -> _Coding | None:
-    """Return how labels are coded; None for those that are codes."""
+def _coding(groups: Values, dtype: np.dtype[Any]) -> _Coding:
+    """Return how labels of a dtype are coded."""
     values, numbers = groups.comparable(dtype)
     if values.dtype.kind == "f":
         # NaN are last, and equal nothing.
@@ -384,8 +402,6 @@ def _coding(groups: Values, dtype: np.dtype[Any]) -> _Coding | None:
         first = int(values[0])
         span = int(values[-1]) - first + 1
         if numbers is None and span == n:
-            if first == 0 and dtype.itemsize == 4:
-                return None
             return _Coding("range", dtype, _range(first, n))
         if span <= max(_TABLE, _TABLE_PER_GROUP * n):
             table = np.full(span, -1, "i4")
