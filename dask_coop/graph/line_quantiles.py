@@ -89,6 +89,9 @@ def quantiles(
 
 # Inside the task.
 
+#: So few bytes of elements are interpolated on the host, where no kernels of CuPy are compiled.
+_HOST_BYTES = 1 << 20
+
 
 @casts
 def _of_lines(
@@ -120,12 +123,17 @@ def quantiles_of_lines(
     ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(spec.shape)))
     backend = chunks.backend_of(x)
     values, counts = backend.order_statistics(x, axes, ranks, index)
+    at = chunks.kind(x)
+    if values.nbytes <= _HOST_BYTES:
+        at = "numpy"
+        values, counts = chunks.asarray(values, at), chunks.asarray(counts, at)
     low, high = values.reshape(2, *spec.shape, *counts.shape)
     if gamma is not None:
-        gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
+        gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), at)
         gamma = gamma[..., counts if spec.skipna else counts * 0]
     nothing = counts < (1 if spec.skipna else length)
-    return interpolated(low, high, gamma, nothing, spec, result), counts
+    found = interpolated(low, high, gamma, nothing, spec, result)
+    return chunks.asarray(found, chunks.kind(x)), counts
 
 
 def interpolated(
