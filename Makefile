@@ -18,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint docs fuzz soak upstream gpu-test gpu-sanitize bench dist clean
+.PHONY: help demo check test lint docs fuzz soak upstream gpu-test gpu-sanitize bench warm dist clean
 
 help:
 	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
@@ -32,6 +32,7 @@ help:
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
 	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
+	@echo "make warm          compile kernels and loops ahead, for this machine"
 	@echo "make dist          build sdist and wheel, and try them in clean environments of each Python here"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
@@ -88,6 +89,9 @@ gpu-sanitize: $(FOR_TEST)
 
 bench: $(FOR_BENCH)
 	$(PY) -m dask_coop bench
+
+warm: $(FOR_DEMO)
+	$(PY) -m dask_coop warm
 
 dist: $(FOR_DIST)
 	$(PY) tools/release.py

@@ -162,6 +162,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     ("cluster/plugin", "reason"): _VERSIONS,
     ("cluster/versions", "reason"): _VERSIONS,
     ("cluster/versions", "self.reason"): _VERSIONS,
+    ("cuda/archive", "message"): (),
     ("cuda/disk_cache", "message"): (),
 }
 

@@ -1,5 +1,6 @@
 """Build the release and test it, as ``make dist`` does; the files stay in dist/.
 
+- NVRTC compiles the kernels that the wheel brings, which takes a quarter of an hour of a processor.
 - The sdist, and the wheel built from it, pass twine's checks.
 - The wheel installs in a clean environment of each Python that pyproject.toml names and this
   machine has, alone and with ``[cpu]``, and works there.
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,10 +74,14 @@ def run(*command: str | Path, given: str = "", **environment: str) -> str:
 def build() -> Path:
     """Build the sdist and the wheel, and return the path of the wheel."""
     shutil.rmtree(DIST, ignore_errors=True)
+    # What is compiled already comes from the user's cache.
+    print(run(sys.executable, "-m", "dask_coop", "warm", "--archive", PYTHONPATH=str(REPOSITORY)))
     run(sys.executable, "-m", "build", "-o", DIST, REPOSITORY)
     run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())
-    print("built and checked by twine:", *sorted(path.name for path in DIST.iterdir()))
     (wheel,) = DIST.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        assert "dask_coop/cuda/programs.zip" in file.namelist(), "the wheel lacks its kernels"
+    print("built and checked by twine:", *sorted(path.name for path in DIST.iterdir()))
     return wheel
 
 

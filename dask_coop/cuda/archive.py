@@ -71,14 +71,11 @@ def get(source: str, headers: bytes, arch: str) -> bytes | None:
             if (place := programs.get(key_of(source, headers, near))) is not None:
                 number, start, stop, digest = place
                 cubin = _block(path, str(number))[start:stop]
-                if hashlib.sha256(cubin).hexdigest() != digest:
-                    raise ValueError("the digest of a program differs")
-                return cubin
+                if hashlib.sha256(cubin).hexdigest() == digest:
+                    return cubin
+                _warn(path, "a program has another digest")
     except _DAMAGE as error:
-        _warn_once(
-            f"{path} is damaged and not used: {error}; install the package again, or remove the "
-            "file. Until then programs are compiled"
-        )
+        _warn(path, error)
     return None
 
 
@@ -154,6 +151,13 @@ def _driver() -> float:
     except RuntimeError:  # cuda-bindings raises it if libcuda cannot be loaded
         return float("inf")
     return float("inf") if error != driver.CUresult.CUDA_SUCCESS else version // 1000
+
+
+def _warn(path: Path, reason: object) -> None:
+    _warn_once(
+        f"{path} is damaged and not used: {reason}; install the package again, or remove the "
+        "file. Until then programs are compiled"
+    )
 
 
 @cache

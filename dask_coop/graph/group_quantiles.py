@@ -255,6 +255,6 @@ def quantiles_of_block(x: Any, *, order: Any, lengths: Codes, form: Form) -> Any
             indices = order[chunks.asarray(indices, chunks.kind(order))]
         axes = (x.ndim,)
         values, counts = quantiles_of_lines(x, axes, quantiles, form.result, indices)
-        values = form.filled(values, counts)
+        values = chunks.asarray(form.filled(values, counts), chunks.kind(x))
         result_block[..., groups] = values.reshape(*quantiles.shape, *kept, len(groups))
     return result_block

@@ -101,7 +101,7 @@ def _of_lines(
     values, counts = quantiles_of_lines(x, axes, spec, result)
     if spec.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-    return _shaped(values, x, axes, keepdims, spec)
+    return _shaped(chunks.asarray(values, chunks.kind(x)), x, axes, keepdims, spec)
 
 
 def quantiles_of_lines(
@@ -113,7 +113,8 @@ def quantiles_of_lines(
 ) -> tuple[Any, Any]:
     """Return the quantiles of the lines of a block, and how many elements of each are not NaN.
 
-    With `index`, lines are those of ``x[..., index]`` along the last axis.
+    Both are on the host if they are few. With `index`, lines are those of ``x[..., index]`` along
+    the last axis.
     """
     length = math.prod(x.shape[d] for d in axes) if index is None else index.shape[-1]
     # Without skipna, only lines without NaN have quantiles, and these have one length.
@@ -132,8 +133,7 @@ def quantiles_of_lines(
         gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), at)
         gamma = gamma[..., counts if spec.skipna else counts * 0]
     nothing = counts < (1 if spec.skipna else length)
-    found = interpolated(low, high, gamma, nothing, spec, result)
-    return chunks.asarray(found, chunks.kind(x)), counts
+    return interpolated(low, high, gamma, nothing, spec, result), counts
 
 
 def interpolated(

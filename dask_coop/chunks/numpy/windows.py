@@ -100,10 +100,10 @@ def _sums(window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
     besides[:, 0] = np.where(counts >= least, counts if mean else 1.0, np.nan)
     skips = squared or bool((counts > least).any())
     last = mean if skips else not (besides[:, 0] == 1).all() or base is not None
-    how = w, least, float(window.ddof), last, skips
+    how = w, least, float(window.ddof), last
     arrays = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
-    which = (None, True) if squared else (True, None)
-    lost = loops("window_sums").move(*arrays, places, halo_places, besides.reshape(-1), *which)
+    which = (None, None, True) if squared else (True, skips or None, None)
+    lost = loops("window_sums").move(*arrays, places, halo_places, besides.reshape(-1), which)
     out = out.reshape(x.shape)
     if lost:
         np.copyto(out, _by_doubling(window, x, halo, base), where=out < 0)

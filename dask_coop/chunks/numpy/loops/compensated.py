@@ -183,18 +183,19 @@ def _sum_columns(
                 _add_rows(space, _COLUMNS, four, n, total, excess)
 
 
-_of_rows, _of_columns = jit(_sum_rows, allocates=False), jit(_sum_columns, allocates=False)
+_of_rows: Any = jit(_sum_rows, allocates=False)
+_of_columns: Any = jit(_sum_columns, allocates=False)
 
 
 # The loops' own memory is made here, as loops that make none compile in two thirds of the time.
+# In lines of complex numbers, `parts` are neighbours, and all count.
 
 
 def sum_rows(*arguments: Any, parts: int = 1) -> None:
     """Write the sums of lines of `n` numbers, their excesses and their counts.
 
     The lines start `step` numbers apart. Those numbers are counted for which `keep` holds and that
-    are not NaN unless `skip` is None. In lines of complex numbers, `parts` are neighbours, and all
-    count.
+    are not NaN unless `skip` is None.
     """
     _of_rows(*arguments, parts, np.empty(_LANES), np.empty(_LANES), np.empty(_BLOCK))
 

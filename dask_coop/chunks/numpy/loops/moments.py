@@ -74,10 +74,11 @@ def _merge(
 def _size(count: float, left: int) -> int:
     """Return how many elements of a line are read before the centre moves."""
     # Numba compiles each call of min, max and int anew.
-    size = np.int64(count)
+    size: Any = np.int64(count)
     size = size if size > _LEAST else _LEAST
     size = size if size < _BLOCK else _BLOCK
-    return size if size < left else left
+    size = size if size < left else left
+    return size  # type: ignore[no-any-return]
 
 
 @jit_inner
@@ -88,7 +89,8 @@ def _read(
     few = count < len(part)
     near = 0.0 if few else centre
     # A literal would be another type, with a function of its own.
-    found, added, squared = np.int64(0), 0.0, 0.0
+    found: Any = np.int64(0)
+    added, squared = 0.0, 0.0
     for again in range(1 + few):
         if again:
             near += added / (found if found > 1 else 1)

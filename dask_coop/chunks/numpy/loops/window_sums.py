@@ -26,7 +26,7 @@ or columns.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from dask_coop.chunks.numpy.loops.walkers import at
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
-How = tuple[int, float, float, bool, bool]
+How = tuple[int, float, float, bool]
 Plan = tuple[int, int, int, int]
 
 #: Rows that are loaded at a time, and how many rows ahead they are prefetched.
@@ -148,7 +148,7 @@ def _add_rows(
                 total = plus(total, load(rings, at(ring + k * LANES)))
                 store(total, rings, at(ring + k * LANES))
             total = splat(0.0)
-        many = min(rows - i, w - block)
+        many = rows - i if rows - i < w - block else w - block
         here = ring + block * LANES
         for k in range(many):
             value = load(tile, at((i + k) * LANES))
@@ -194,7 +194,7 @@ def _add_valid_rows(
                 store(total, rings, at(ring + k * LANES))
                 store(count, counts, at(ring + k * LANES))
             total, count = zero, zero
-        many = min(rows - i, w - block)
+        many = rows - i if rows - i < w - block else w - block
         here = ring + block * LANES
         for k in range(many):
             value = load(tile, at((i + k) * LANES))
@@ -260,7 +260,7 @@ def _add_squares(
                 store(square, squares, at(ring + k * LANES))
                 store(count, counts, at(ring + k * LANES))
             total, square, count, pivot = zero, zero, zero, zero
-        many = min(rows - i, w - block)
+        many = rows - i if rows - i < w - block else w - block
         here = ring + block * LANES
         for k in range(many):
             element = load(tile, at((i + k) * LANES))
@@ -324,12 +324,13 @@ def _start(
     layout: int,
     rings: Array,
     s: int,
+    ahead: int,
 ) -> None:
     """Load the elements before eight lines into their ring."""
-    ring, known = s * (w + 1) * LANES, min(before, w - 1)
+    ring, known = s * (w + 1) * LANES, before if before < w - 1 else w - 1
     lost = (w - known) * LANES
     _fill(rings[ring : ring + lost], np.nan)
-    _load(halo, earlier, strip, before - known, known, inner, layout, rings, ring + lost, 0)
+    _load(halo, earlier, strip, before - known, known, inner, layout, rings, ring + lost, ahead)
     _fill(rings[ring + w * LANES : ring + (w + 1) * LANES], 0.0)
 
 
@@ -345,27 +346,33 @@ def _move(
     earlier: Array,
     besides: Array,
     added: Any,
+    valid: Any,
     squared: Any,
+    rings: Array,
+    counts: Array,
+    squares: Array,
+    states: Array,
+    tile: Array,
 ) -> int:
-    w, least, ddof, last, valid = how
+    w, least, ddof, last = how
     layout, _, length, panel = plan
-    strips, size, lost = len(places) // LANES, (w + 1) * LANES, 0
+    strips, lost = len(places) // LANES, 0
     # All lines have the same base if none has any.
     one = len(besides) == _BESIDES
-    rings, counts = np.empty(panel * size), np.zeros(panel * size)
-    squares = np.zeros(0 if squared is None else panel * size)
-    states, tile = np.zeros(panel * _STATE), np.empty(_ROWS * LANES)
+    # Literals would be other types, with functions of their own.
+    none: Any = np.int64(0)
+    ahead: Any = np.int64(_AHEAD)
     for first in range(0, strips, panel):
-        here = min(panel, strips - first)
+        here = panel if panel < strips - first else strips - first
         for s in range(here):
-            _start(halo, earlier, first + s, before, w, inner, layout, rings, s)
+            _start(halo, earlier, first + s, before, w, inner, layout, rings, s, none)
         for row in range(0, length, _ROWS):
-            rows, block = min(_ROWS, length - row), row % w
+            rows, block = _ROWS if length - row > _ROWS else length - row, row % w
             for s in range(here):
                 own = 0 if one else (first + s) * _BESIDES
-                _load(x, places, first + s, row, rows, inner, layout, tile, 0, _AHEAD)
+                _load(x, places, first + s, row, rows, inner, layout, tile, none, ahead)
                 if added is not None:
-                    if valid:
+                    if valid is not None:
                         _add_valid_rows(
                             tile,
                             rows,
@@ -403,12 +410,50 @@ def _move(
     return lost
 
 
-#: Write statistics of windows of lines with `inner` neighbours into `out`, and return the number of
-#: lost results. Statistics are sums or means unless `added` is None, or variances or deviations
-#: unless `squared` is None. `how` has the length of windows, the least count, the number subtracted
-#: from counts, whether to divide by lines' divisors or to take roots, and whether NaN are left out.
-#: `plan` has the layout of lines, the number of parts of each, their length, and the number of
-#: eights done at a time. `places` has the beginnings of lines in `x` and `out`, and `earlier` those
-#: in `halo`, which has `before` rows for each. `besides` has for each eight, or for all, the
-#: divisors of sums, and the value, the sum of squares and the count that windows include besides.
-move: Final = jit(_move)
+_of_windows: Any = jit(_move, allocates=False)
+
+
+def move(
+    x: Array,
+    halo: Array,
+    out: Array,
+    before: int,
+    inner: int,
+    how: How,
+    plan: Plan,
+    places: Array,
+    earlier: Array,
+    besides: Array,
+    which: tuple[Any, Any, Any],
+) -> int:
+    """Write statistics of windows into `out`, and return the number of lost results.
+
+    Parameters
+    ----------
+    x, halo, out : numpy.ndarray
+        The memory of the elements, of those before them, `before` for each line, and of results.
+    before, inner : int
+        The number of elements before a line, and of neighbouring lines.
+    how : tuple
+        The length of windows, the least count, the number subtracted from counts, and whether to
+        divide by lines' divisors or to take roots.
+    plan : tuple
+        The layout of lines, into how many each is cut, their length, and the number of eights done
+        at a time.
+    places, earlier : numpy.ndarray
+        The beginnings of lines in `x` and `out`, and in `halo`.
+    besides : numpy.ndarray
+        For each eight, or for all: the divisors of sums, and the value, the sum of squares and the
+        count that windows include besides.
+    which : tuple of True or None
+        Whether sums or means are wanted, whether they leave NaN out, and whether variances or
+        deviations are wanted. A loop is compiled for each.
+    """
+    panel = plan[3]
+    size = panel * (how[0] + 1) * LANES
+    rings, counts = np.empty(size), np.zeros(size)
+    squares = np.zeros(0 if which[2] is None else size)
+    states, tile = np.zeros(panel * _STATE), np.empty(_ROWS * LANES)
+    arrays = x, halo, out, before, inner, how, plan, places, earlier, besides
+    memory = rings, counts, squares, states, tile
+    return int(_of_windows(*arrays, *which, *memory))
