@@ -155,7 +155,6 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     ("chunks/masked", "name.format(*args)"): (),
     ("chunks/masks", "name"): (),
     ("compiled/jit", "message"): (),
-    ("cuda/archive", "message"): (),
     ("cli/describe/hdf5", "answer['error']"): (),
     ("cli/describe/readers", "str(error)"): (),
     ("cluster/client", "answer['reason']"): _VERSIONS,
