@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dask._task_spec import Alias, DataNode, NestedContainer, Task
+from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 from dask.array.core import concatenate3, concatenate_shaped, finalize
 from dask.array.optimization import optimize as optimize_arrays
 from dask.blockwise import Blockwise
@@ -115,6 +115,8 @@ def run(
     order = _order(graph, wanted)
     uses = Counter(key for node in order for key in node.dependencies)
     results: dict[Any, Any] = {}
+    # The block that each view is of.
+    wholes: dict[Any, Any] = {}
     for node in order:
         if type(node) is DataNode:
             results[node.key] = node.value
@@ -122,14 +124,46 @@ def run(
             results[node.key] = results[node.target]
         elif node.func is cut:
             # A view, which launches nothing.
-            results[node.key] = cut(results[node.args[0].key], node.args[1])
+            wholes[node.key] = results[node.args[0].key]
+            results[node.key] = cut(wholes[node.key], node.args[1])
+        elif (
+            node.func is finalize and (whole := _cut_from(node, graph, results, wholes)) is not None
+        ):
+            results[node.key] = whole
         else:
             results[node.key] = call(node, {key: results[key] for key in node.dependencies})
         for key in node.dependencies:
             uses[key] -= 1
             if not uses[key] and key not in wanted:
                 del results[key]
+                wholes.pop(key, None)
     return results
+
+
+def _cut_from(
+    node: Any, graph: Mapping[Any, Any], results: Mapping[Any, Any], wholes: Mapping[Any, Any]
+) -> Any:
+    """Return the block that the blocks of a result are cut from, if they are all of it, or None."""
+    keys = [*_references(node.args[0])]
+    if not keys or not all(key in wholes for key in keys):
+        return None
+    whole = wholes[keys[0]]
+    starts = [tuple(along.start or 0 for along in graph[key].args[1]) for key in keys]
+    # Cuts do not overlap, so that those of a block that have its size are all of it.
+    is_all = sum(results[key].size for key in keys) == whole.size and starts == sorted({*starts})
+    return whole if is_all and all(wholes[key] is whole for key in keys) else None
+
+
+def _references(argument: Any) -> Iterator[Any]:
+    """Yield the keys of the references in nested lists, in order."""
+    if isinstance(argument, NestedContainer):
+        for inner in argument.args:
+            yield from _references(inner)
+    elif isinstance(argument, tuple | list):
+        for inner in argument:
+            yield from _references(inner)
+    elif isinstance(argument, TaskRef):
+        yield argument.key
 
 
 def _order(graph: Mapping[Any, Any], wanted: Iterable[Any]) -> list[Any]:

@@ -9,13 +9,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Task
+from dask._task_spec import Task, convert_legacy_graph
 from dask.utils import ensure_dict
 from support.host_cupy.gpus import FakeGpus
 
 import dask_coop as dc
 from dask_coop.chunks.numpy import backend
 from dask_coop.graph import joined
+from dask_coop.node import inline
 from dask_coop.node.find import find_launches
 
 ARRAY = np.random.default_rng(0).random((100, 60)).astype("f4")
@@ -199,6 +200,35 @@ def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch)
         assert scanned.numblocks == (10, 1)
         np.testing.assert_allclose(scanned.compute(), np.cumsum(ARRAY, 0), rtol=1e-5)
     np.testing.assert_allclose(result, ARRAY.std(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunks", [(10, 60), (10, 20), (7, 13)])
+def test_a_result_that_was_cut_is_not_put_together_again(
+    chunks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "most_joined", lambda x: 1 << 30)
+    x = in_memory(ARRAY, chunks)
+    y = dc.cumsum(x, axis=0)
+    parts = y.blocks[1:], y.blocks[::-1], y
+    wanted = [part.compute(scheduler="sync") for part in parts]
+    joined_again: list[Any] = []
+
+    def get(dsk: Any, keys: Any, **_: Any) -> Any:
+        layers = inline.built(dsk)
+        assert layers is not None
+        graph = convert_legacy_graph({k: v for layer in layers for k, v in layer.items()})
+
+        def call(task: Any, data: Any) -> Any:
+            joined_again.extend([task] * (task.func is inline.finalize))
+            return task(data)
+
+        results = inline.run(graph, dask.core.flatten([keys]), call)
+        return dask.local.nested_get(keys, results)
+
+    for part, expected, joins in zip(parts, wanted, (1, 1, 0), strict=True):
+        joined_again.clear()
+        np.testing.assert_array_equal(part.compute(scheduler=get), expected)
+        assert len(joined_again) == joins
 
 
 @pytest.mark.gpu
