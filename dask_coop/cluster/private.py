@@ -287,7 +287,13 @@ PRIVATE: tuple[Private, ...] = (
     Private(
         "dask.array.core", "load_store_chunk", "graph/transfer", "which stores chunks", IMPORTED
     ),
-    Private("dask.array.core", "finalize", "node/run", "which joins chunks", IMPORTED),
+    Private(
+        "dask.array.core",
+        "finalize",
+        "node/inline graph/transfer",
+        "which joins chunks",
+        IMPORTED,
+    ),
     Private(
         "dask.array.core",
         "_HANDLED_FUNCTIONS",
@@ -299,14 +305,14 @@ PRIVATE: tuple[Private, ...] = (
     Private(
         "dask._expr",
         "HLGExpr",
-        "node/run",
+        "node/inline",
         "a graph that Dask has yet to optimize",
         "a Node has Dask optimize it, which takes longer",
     ),
     Private(
         "dask._expr",
         "_HLGExprSequence",
-        "node/run",
+        "node/inline",
         "several of them",
         "a Node has Dask optimize them, which takes longer",
     ),
