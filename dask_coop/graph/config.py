@@ -122,12 +122,22 @@ def in_force() -> dict[str, Any]:
     return {key: dask.config.get(key, default) for key, default in DEFAULTS.items()}
 
 
+def _is_all_read(name: str, value: Any) -> bool:
+    """Return whether all keys below `name` have defaults, in the spelling of the defaults."""
+    # Every call asks this, and `_flat` takes several times as long.
+    if isinstance(value, dict):
+        return all([_is_all_read(f"{name}.{key}", value[key]) for key in [*value]])
+    return name in DEFAULTS
+
+
 def unread() -> str | None:
     """Return a message about a key with our prefix that nothing reads, or None."""
     # A copy, because other threads may set keys meanwhile.
     for name, value in [*dask.config.config.items()]:
         # An environment variable with one underscore instead of two yields "coop_engine".
         if name != "coop" and not name.startswith(("coop_", "coop-")):
+            continue
+        if _is_all_read(name, value):
             continue
         for key, _ in _flat(name, value):
             if key in DEFAULTS or key in _OTHERS:
