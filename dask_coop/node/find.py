@@ -79,9 +79,13 @@ _REPLACED: Set[type[OurTask] | None] = frozenset(
 #: The kinds of the library's own tasks, by key.
 Kinds = dict[Any, type[OurTask]]
 
+#: The most joined chunks that a launch takes as they are: each costs the host microseconds.
+_MOST_APART = 128
+
 _COMPUTED = Objection("its states are computed already")
 _MADE_ON_THE_WAY = Objection("its chunks are made on the way, one after the other: persist them")
 _FROM_HOST = Objection("its chunks come from the host, one after the other")
+_JOINED = Objection("its chunks are many and small, and are joined first")
 _NO_REDUCTION = Objection("it is not a reduction")
 _TWO_PASSES = Objection("its two passes read chunks of their own")
 
@@ -317,6 +321,9 @@ def _trees(
             if origins is not None:
                 origins = _origins_apart(graph, blocks, origins)
             blocks = (*apart,)
+        elif _is_of_joined(nodes[0], graph):
+            others[name] = _JOINED
+            continue
         state, launch = ((f"{prefix}-{name}", *index_of(keys[0])) for prefix in ("state", "launch"))
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
@@ -332,14 +339,17 @@ def _trees(
 def _is_of_joined(node: Any, graph: Graph) -> bool:
     """Return whether a task takes joined chunks."""
     needed = node.dependencies if isinstance(node, Task) else ()
-    return any(read_join(graph.get(key)) for key in needed)
+    return any(read_join(graph.get(key)) is not None for key in needed)
 
 
 def _apart(graph: Graph, blocks: Iterable[Any]) -> Graph:
-    """Return nodes of the chunks that `blocks` join, in C order; none if a block joins none."""
+    """Return nodes of the chunks that `blocks` join, in C order.
+
+    None if a block joins none, or if they are so many that to join them takes less time.
+    """
     apart: Graph = {}
     for key in blocks:
-        if (task := read_join(graph.get(key))) is None:
+        if (task := read_join(graph.get(key))) is None or len(task.blocks) > _MOST_APART:
             return {}
         for place, block in zip(np.ndindex(*task.grid), task.blocks, strict=True):
             chunk = (f"{name_of(key)}-chunk", *index_of(key), *place)

@@ -16,7 +16,7 @@ from support.host_cupy.gpus import FakeGpus
 import dask_coop as dc
 from dask_coop.chunks.numpy import backend
 from dask_coop.graph import joined
-from dask_coop.node import inline
+from dask_coop.node import find, inline
 from dask_coop.node.find import find_launches
 
 ARRAY = np.random.default_rng(0).random((100, 60)).astype("f4")
@@ -183,6 +183,18 @@ def test_launches_take_the_chunks_themselves(name: str) -> None:
     # The replaced tasks join the chunks.
     assert count(lazy) == 3
     assert sum(task.func is joined.join for task in launch.plain.values()) == 3
+
+
+@pytest.mark.usefixtures("joining")
+@pytest.mark.parametrize("sizes", [(1, 60), (1, 20)])
+def test_many_chunks_are_joined_rather_than_launched_over(
+    sizes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "_MOST_APART", 10)
+    lazy = dc.sum(in_memory(ARRAY, sizes))
+    found = find_launches(ensure_dict(lazy.dask), {*dask.core.flatten(lazy.__dask_keys__())})
+    assert not found.launches
+    assert str(*found.others.values()) == "its chunks are many and small, and are joined first"
 
 
 @pytest.mark.usefixtures("joining")
