@@ -187,7 +187,7 @@ _of_rows: Any = jit(_sum_rows, allocates=False)
 _of_columns: Any = jit(_sum_columns, allocates=False)
 
 
-# The loops' own memory is made here, as loops that make none compile in two thirds of the time.
+# The loops' own memory is made here, as loops that make none compile faster.
 # In lines of complex numbers, `parts` are neighbours, and all count.
 
 

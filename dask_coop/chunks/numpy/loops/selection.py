@@ -64,19 +64,20 @@ def _find(key: Any, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any
     return slot if prefixes[slot] == prefix else -1
 
 
-@jit
-def count(
-    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any, table: Any
+def _count(
+    bits: Any,
+    kind: int,
+    shift: Any,
+    width: Any,
+    skip: Any,
+    prefixes: Any,
+    slots: Any,
+    table: Any,
+    keys: Any,
 ) -> None:
-    """Add the samples that begin with one of the prefixes to the table of their digits.
-
-    Without prefixes all samples count. `skip` is the number of low bits of a key that `slots`, from
-    `Digits.slots`, does not cover.
-    """
-    keys = np.empty(_BLOCK, np.uint64)
     last = (np.uint64(1) << width) - np.uint64(1)
     for start in range(0, len(bits), _BLOCK):
-        n = min(_BLOCK, len(bits) - start)
+        n = _BLOCK if len(bits) - start > _BLOCK else len(bits) - start
         _to_keys(bits[start : start + n], kind, keys)
         if len(prefixes) == 0:
             for i in range(n):
@@ -93,19 +94,21 @@ def count(
                     table[slot << np.int64(width) | np.int64(keys[i] >> shift & last)] += 1
 
 
-@jit
-def collect(
-    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any, found: Any
+def _collect(
+    bits: Any,
+    kind: int,
+    shift: Any,
+    width: Any,
+    skip: Any,
+    prefixes: Any,
+    slots: Any,
+    found: Any,
+    keys: Any,
 ) -> Any:
-    """Write the samples that begin with one of the prefixes to `found`; return their number.
-
-    Return -1 if they exceed the room, which has one block more than the permitted number.
-    """
-    keys = np.empty(_BLOCK, np.uint64)
     # `slots` decides alone for prefixes as long as those it covers.
     behind, at = shift + width, 0
     for start in range(0, len(bits), _BLOCK):
-        n = min(_BLOCK, len(bits) - start)
+        n = _BLOCK if len(bits) - start > _BLOCK else len(bits) - start
         if at + n > len(found):
             return -1
         block = bits[start : start + n]
@@ -125,6 +128,27 @@ def collect(
                     found[at] = block[i]
                     at += 1
     return at
+
+
+_count_keys: Any = jit(_count, allocates=False)
+_collect_keys: Any = jit(_collect, allocates=False)
+
+
+def count(*arguments: Any) -> None:
+    """Add the samples that begin with one of the prefixes to the table of their digits.
+
+    Without prefixes all samples count. `skip` is the number of low bits of a key that `slots`, from
+    `Digits.slots`, does not cover.
+    """
+    _count_keys(*arguments, np.empty(_BLOCK, np.uint64))
+
+
+def collect(*arguments: Any) -> Any:
+    """Write the samples that begin with one of the prefixes to `found`; return their number.
+
+    Return -1 if they exceed the room, which has one block more than the permitted number.
+    """
+    return _collect_keys(*arguments, np.empty(_BLOCK, np.uint64))
 
 
 #: Elements between two checks whether all are found.

@@ -94,7 +94,8 @@ def _restart(heads: Any, values: Array, nothing: Any) -> None:
         for i in range(len(values)):
             values[i] = nothing if flags[at(first + i)] else values[i]
     elif flags[at(first)]:
-        values[:] = nothing
+        for i in range(len(values)):
+            values[i] = nothing
 
 
 #: LLVM vectorizes it as a function by itself; with two calls a row, it takes longer than inline.
@@ -131,7 +132,7 @@ def scan_lines(
     for tile in range(len(states[0]) * blocks):
         group, column = tile // (inner * blocks), tile % inner
         begin = tile // inner % blocks * BLOCK
-        stop = min(begin + BLOCK, n)
+        stop = begin + BLOCK if begin + BLOCK < n else n
         first = place[0] + group * place[1] + column
         to = out_place[0] + group * out_place[1] + column
         mark = marks[0] + group * marks[1] + column * marks[3]
@@ -157,7 +158,7 @@ def scan_columns(
     blocks = -(-inner // COLUMNS)
     for tile in range(len(states[0]) // inner * blocks):
         group, column = tile // blocks, tile % blocks * COLUMNS
-        width = min(COLUMNS, inner - column)
+        width = COLUMNS if inner - column > COLUMNS else inner - column
         some = enter(states, group * inner + column, width, options)
         for number in range(n):
             first = place[0] + group * place[1] + number * place[2] + column
