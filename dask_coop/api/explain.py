@@ -13,6 +13,7 @@ A graph does not record that an operation was left to Dask, or why: `fallback` d
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -359,8 +360,8 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
 
 def _groups_of(lift: Task) -> int:
     """Return the number of groups in the table of a chunk."""
-    if "n" in lift.kwargs:
-        return int(lift.kwargs["n"])
+    if "coder" in lift.kwargs:
+        return math.prod(lift.kwargs["coder"].shape)
     codes = lift.kwargs["codes"]
     # Dask wraps arguments that differ from block to block.
     _, n = codes.value if isinstance(codes, DataNode) else codes

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask import config
 from dask.array.core import Array, new_da_object
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, Task, TaskRef
@@ -54,8 +55,10 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     """Return arrays of one shape with their chunks joined; None if they stay as they are.
 
     They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
-    Arrays of one chunk of another shape may be among them.
+    Arrays of one chunk of another shape may be among them. Workers of a cluster get chunks apart.
     """
+    if config.get("scheduler", None) in ("dask.distributed", "distributed"):
+        return None
     several = [x for x in arrays if x.npartitions > 1]
     if not several or any(x.chunks != several[0].chunks for x in several):
         return None

@@ -149,6 +149,14 @@ def test_large_chunks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("joining")
+def test_chunks_that_go_to_workers_stay_as_they_are() -> None:
+    x = in_memory(ARRAY, (10, 60))
+    with dask.config.set(scheduler="dask.distributed"):
+        assert joined.joined([x]) is None
+    assert joined.joined([x]) is not None
+
+
+@pytest.mark.usefixtures("joining")
 def test_an_array_for_the_result_is_filled() -> None:
     out = da.zeros(60, chunks=60)
     x = in_memory(ARRAY, (10, 60))
