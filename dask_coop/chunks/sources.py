@@ -40,15 +40,12 @@ MOST_FILES = 1024
 SETTLING_NS = 100_000_000
 
 
-class _Unseen(Exception):
-    """Raised if a source may change unnoticed."""
-
-
 def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
     """Return the stamps of the sources among a task's arguments; None if one has no stamp."""
+    # The functions below raise LookupError if a source may change unnoticed.
     try:
         return tuple(stamp for value in values for stamp in _stamps(value))
-    except (_Unseen, OSError):
+    except (LookupError, OSError):
         return None
 
 
@@ -89,7 +86,7 @@ def _of_map(x: np.ndarray[Any, Any]) -> Hashable:
         if isinstance(owner, np.memmap) and owner.filename is not None:
             return _of_file(owner.filename)
         owner = owner.base
-    raise _Unseen
+    raise LookupError
 
 
 def _of_reader(source: Any) -> Hashable:
@@ -101,7 +98,7 @@ def _of_reader(source: Any) -> Hashable:
         return _of_zarr(source)
     if library == "h5py" and source.file.mode == "r":
         return _of_file(source.file.filename)
-    raise _Unseen
+    raise LookupError
 
 
 def _of_xarray(source: Any) -> Hashable:
@@ -110,14 +107,14 @@ def _of_xarray(source: Any) -> Hashable:
         if (inner := getattr(source, name, None)) is not None:
             stamp = tuple(_stamps(inner))
             if not stamp:
-                raise _Unseen
+                raise LookupError
             return stamp
     store = getattr(source, "datastore", None)
     path = getattr(store, "_filename", None)
     if not isinstance(path, str):
         path = next(iter(getattr(getattr(store, "_manager", None), "_args", ())), None)
     if not isinstance(path, str):
-        raise _Unseen
+        raise LookupError
     return _of_file(path)
 
 
@@ -129,7 +126,7 @@ def _of_zarr(source: Any) -> Hashable:
         system = getattr(store, "fs", None)
         protocol = getattr(getattr(system, "sync_fs", system), "protocol", ())
         if "file" not in protocol:
-            raise _Unseen
+            raise LookupError
         root = store.path
     return _of_folder(os.path.join(root, source.path))
 
@@ -153,7 +150,7 @@ def _of_folder(path: str) -> Hashable:
                 latest = max(latest, status.st_mtime_ns)
                 number, nbytes = number + 1, nbytes + status.st_size
                 if number > MOST_FILES:
-                    raise _Unseen
+                    raise LookupError
     _require_settled(latest)
     return path, latest, number, nbytes
 
@@ -161,4 +158,4 @@ def _of_folder(path: str) -> Hashable:
 def _require_settled(modified: int) -> None:
     """Raise an exception if a file may change once more without another time."""
     if abs(time.time_ns() - modified) < SETTLING_NS:
-        raise _Unseen
+        raise LookupError
