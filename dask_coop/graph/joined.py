@@ -185,7 +185,7 @@ def split(y: Any, of: Joined) -> Any:
     """Return a result of joined arrays with the chunks that it would have without joining."""
     if not isinstance(y, Array):
         return y
-    ends = {a: b for a, b in zip(of.after, of.before, strict=True) if a != b}
+    ends = {a: b for a, b, _ in _along(of)}
     sizes = tuple(ends.get(along, along) for along in y.chunks)
     if sizes == y.chunks:
         return y
@@ -195,8 +195,20 @@ def split(y: Any, of: Joined) -> Any:
     return new_da_object(add(y.dask, name, tasks, {y.name}), name, sizes, meta=y._meta)
 
 
+def _along(of: Joined) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], list[Span]]]:
+    """Yield the chunks of an axis, joined and as they were, and which were joined.
+
+    The first is that of a flattened array, if chunks have whole rows.
+    """
+    if all(len(along) == 1 for along in of.before[1:]):
+        row = math.prod(map(sum, of.before[1:]))
+        after, before = (tuple(n * row for n in of[0]) for of in (of.after, of.before))
+        yield after, before, of.spans[0]
+    yield from zip(of.after, of.before, of.spans, strict=True)
+
+
 def _split(y: Array, name: str, sizes: Sizes, of: Joined) -> Iterator[tuple[Any, Any]]:
-    known = dict(zip(of.after, of.spans, strict=True))
+    known = {a: spans for a, _, spans in _along(of)}
     places = [
         [(i, slice(None)) for i in range(len(after))]
         if after == before
