@@ -237,6 +237,10 @@ def test_every_family_is_drawn_and_every_layout() -> None:
     assert {case.x.dtype.name for case in cases} == {np.dtype(d).name for d in draw.NUMBERS}
 
 
+#: What a case sets up before its call.
+_BEFORE = r"^((from [\w.]+ import \w+|dask\.config\.set\(.*?\)|[\w.]+ = [\w.]+ = -1); )+"
+
+
 def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A case of a file writes it.
     monkeypatch.chdir(tmp_path)
@@ -247,7 +251,7 @@ def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.Mo
     names["monoids"] = monoids
     for index in range(60):
         case = replace(families.draw_case(3, index), compiled=False)
-        code = re.sub(r"^((from [\w.]+ import \w+|dask\.config\.set\(.*?\)); )+", "", case.code(np))
+        code = re.sub(_BEFORE, "", case.code(np))
         case = replace(case, inputs=tuple(replace(o, layout="C") for o in case.inputs))
         try:
             mine = case.call(np)
