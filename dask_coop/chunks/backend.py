@@ -521,4 +521,8 @@ def _find(of: type) -> BackendRow:
 def _load(module: str) -> ChunkBackend:
     functions = import_module(module)
     names = [name for name in vars(ChunkBackend) if hasattr(functions, name) and name[0] != "_"]
-    return cast(ChunkBackend, counted(functions, names, getattr(functions, "RANGES", None)))
+    # It is asked while graphs are built, and does nothing to a chunk.
+    names.remove("most_joined")
+    backend = counted(functions, names, getattr(functions, "RANGES", None))
+    backend.most_joined = lambda x: functions.most_joined(x)
+    return cast(ChunkBackend, backend)
