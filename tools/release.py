@@ -74,7 +74,7 @@ def run(*command: str | Path, given: str = "", **environment: str) -> str:
 def build() -> Path:
     """Build the sdist and the wheel, and return the path of the wheel."""
     shutil.rmtree(DIST, ignore_errors=True)
-    # What is compiled already comes from the user's cache.
+    # The user's cache provides the programs that it has already.
     print(run(sys.executable, "-m", "dask_coop", "warm", "--archive", PYTHONPATH=str(REPOSITORY)))
     run(sys.executable, "-m", "build", "-o", DIST, REPOSITORY)
     run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())

@@ -1,4 +1,4 @@
-"""What a call costs on one GPU: ``python -m benchmarks.systems.one_gpu``.
+"""Time calls on one GPU: ``python -m benchmarks.systems.one_gpu``.
 
 The same 1 GiB of float32 lies on the GPU in 1, 4, 64 and 1,024 chunks. A sample is the time from
 the call of a function to its result in memory with the GPU synchronised, Dask included; a

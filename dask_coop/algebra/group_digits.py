@@ -249,7 +249,7 @@ def _first_ranks(digits: GroupDigits, counts: Array, nan: Array) -> GroupDigits:
 
 
 def _of_each(at: Array, keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the key of each wanted element, of those by table; NaN where there is none."""
+    """Return the key of each wanted element from the keys of all tables; NaN if it is missing."""
     return np.where(at >= 0, np.append(keys, np.uint64(0))[at], _last(dtype))
 
 

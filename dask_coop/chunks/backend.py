@@ -521,7 +521,7 @@ def _find(of: type) -> BackendRow:
 def _load(module: str) -> ChunkBackend:
     functions = import_module(module)
     names = [name for name in vars(ChunkBackend) if hasattr(functions, name) and name[0] != "_"]
-    # It is asked while graphs are built, and does nothing to a chunk.
+    # Graphs call it while they are built, and it changes no chunk, so it is not counted.
     names.remove("most_joined")
     backend = counted(functions, names, getattr(functions, "RANGES", None))
     backend.most_joined = lambda x: functions.most_joined(x)

@@ -5,7 +5,7 @@ user's cache. Loading unpickles it, so only folders are used to which nobody els
 (folders.py). Without such a folder every process compiles its loops, and a warning tells so.
 Outdated machine code is removed (kept.py).
 
-A user who waits for a compilation is told (waits.py).
+waits.py prints a line for a user who waits for a compilation.
 
 With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError instead of writing outside of
 an array; then their machine code is not kept.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-#: Seconds before a user is told.
+#: A user who has waited for so many seconds gets a line.
 _PATIENCE = 1.0
 
 

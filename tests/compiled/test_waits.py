@@ -1,4 +1,4 @@
-"""Compilations are timed, and a user who waits for one is told, once."""
+"""Waits for compilations are timed, and a long one prints a line, once."""
 
 from __future__ import annotations
 

@@ -389,7 +389,7 @@ def test_the_least_recently_used_go_first() -> None:
     assert kept.find(0, "a", ()) is chunk
     kept.put(0, "d", (), chunk, 30)
     assert [kept.find(0, key, ()) is None for key in "abcd"] == [False, True, False, False]
-    # Of another source: it is gone.
+    # With another source the chunk is dropped.
     assert kept.find(0, "c", 1) is None
     assert kept.find(0, "c", ()) is None
     assert kept.nbytes(0) == 20
@@ -554,7 +554,7 @@ def test_chunks_stay_on_a_gpu(reads: list[None], tmp_path: Path, scheduler: str)
     result = compute(dc.to_gpu(x)[:500])
     result += 1
     np.testing.assert_array_equal(cupy.asnumpy(compute(dc.to_gpu(x))), host)
-    # On a stream of one's own nothing is taken, or kept.
+    # Tasks on a stream of their own neither take nor keep chunks.
     reads.clear()
     with cupy.cuda.Stream(non_blocking=True):
         assert float(dc.max(dc.to_gpu(x)).compute(scheduler="sync")) == host.max()
