@@ -33,7 +33,7 @@ from dask_coop.chunks.files import NpyArray
 #: Most bytes of an array in memory that is compared by its elements.
 SMALL_BYTES = 1024
 
-#: Most files of a folder to look at, which takes about 2 microseconds each.
+#: Most files of a folder to look at, for each chunk anew.
 MOST_FILES = 1024
 
 #: Nanoseconds after which a change of a file gets another time of modification on any system.

@@ -27,7 +27,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-#: Uncompressed bytes of a block: a lookup takes 10 ms, and there are enough neighbours to compress.
+#: Uncompressed bytes of a block: few for a quick look-up, and enough neighbours to compress.
 _BLOCK_BYTES = 1 << 19
 
 _INDEX = "index.json"
