@@ -51,7 +51,7 @@ SECTIONS = {
         "Labels are xarray's, quantities pint's.",
     ),
     "Files, GPUs and the node": (
-        "api/transfer chunks/files chunks/cupy/backend compiled cuda node",
+        "api/transfer api/files chunks/files files chunks/cupy/backend compiled cuda node",
         "",
     ),
     "Clusters": (

@@ -25,7 +25,7 @@ SECTIONS = {
     "Windows and gaps": "windows fills",
     "Matrices": "linalg",
     "Operations of one's own": "monoids",
-    "GPUs, files and clusters": "transfer node cluster",
+    "GPUs, files and clusters": "transfer files node cluster",
     "In place of Dask's functions": "install report explain",
     "Results": "results",
     "Errors and warnings": "errors",

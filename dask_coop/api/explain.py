@@ -31,6 +31,8 @@ from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
+from dask_coop.files import rates
+from dask_coop.files.stored import StoredArray
 from dask_coop.graph import (
     group_quantiles,
     group_selection,
@@ -77,7 +79,7 @@ class Row(NamedTuple):
     operation : str
         The prefix of its keys.
     served_by : str
-        "dask_coop" or "Dask".
+        "dask_coop", "Dask", or "Zarr" for stored chunks that Zarr itself decodes.
     method : str
         How it is computed.
     why : str
@@ -118,7 +120,7 @@ def explain(x: Any) -> Explanation:
     -------
     Explanation
         A tuple that prints as a table, with a row for each operation, in order from the data. A row
-        has ``operation``, ``served_by`` ("dask_coop" or "Dask"), ``method`` and ``why``.
+        has ``operation``, ``served_by`` ("dask_coop", "Dask" or "Zarr"), ``method`` and ``why``.
 
     Raises
     ------
@@ -261,8 +263,37 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
         elif cause := next(filter(None, map(left.get, names)), None):
             how = f"{cause.function} of dask.array; {_count(len(tasks), 'task')}"
             yield Row(cause.function, "Dask", how, cause.cause)
+        elif stored := _stored([*tasks, *(node for name in needed for node in groups.nodes[name])]):
+            if not all(map(_is_value, tasks)):
+                yield _reads(key_split(names[0]), stored, len(tasks))
         else:
             yield Row(key_split(names[0]), "Dask", _theirs(tasks), "no function of dask_coop")
+
+
+def _stored(nodes: Iterable[Any]) -> StoredArray | None:
+    """Return the stored array that tasks read; None if there is none."""
+    for node in nodes:
+        values = [node.value] if type(node) is DataNode else getattr(node, "args", ())
+        for value in values:
+            # Dask wraps arguments that are the same for all blocks.
+            value = value.value if isinstance(value, DataNode) else value
+            if isinstance(value, StoredArray):
+                return value
+    return None
+
+
+def _reads(name: str, stored: StoredArray, n: int) -> Row:
+    """Return the row of an array that is read from a store."""
+    elements = f"{stored.dtype} in NumPy chunks"
+    if stored.why_not:
+        return Row(name, "Zarr", f"{_count(n, 'task')} through its event loop", stored.why_not)
+    seen = f"; {rate}" if (rate := rates.of(stored.source.name)) else ""
+    return Row(
+        name,
+        "dask_coop",
+        f"{_count(n, 'task')} that read and decode {stored.codecs}{seen}",
+        elements,
+    )
 
 
 def _function(node: Any) -> Any:

@@ -29,15 +29,14 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.files import NpyArray
+from dask_coop.files.stored import StoredArray, local_root
+from dask_coop.files.stores import SETTLING_NS
 
 #: Most bytes of an array in memory that is compared by its elements.
 SMALL_BYTES = 1024
 
 #: Most files of a folder to look at, for each chunk anew.
 MOST_FILES = 1024
-
-#: Nanoseconds after which a change of a file gets another time of modification on any system.
-SETTLING_NS = 100_000_000
 
 
 def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
@@ -91,6 +90,8 @@ def _of_map(x: np.ndarray[Any, Any]) -> Hashable:
 
 def _of_reader(source: Any) -> Hashable:
     """Return the stamp of an array of another library."""
+    if isinstance(source, StoredArray):
+        return _of_zarr(source.array)
     library = type(source).__module__.partition(".")[0]
     if library == "xarray":
         return _of_xarray(source)
@@ -119,15 +120,8 @@ def _of_xarray(source: Any) -> Hashable:
 
 
 def _of_zarr(source: Any) -> Hashable:
-    store = source.store
-    root = getattr(store, "root", None)
-    if root is None:
-        # Dask opens local folders by fsspec, too.
-        system = getattr(store, "fs", None)
-        protocol = getattr(getattr(system, "sync_fs", system), "protocol", ())
-        if "file" not in protocol:
-            raise LookupError
-        root = store.path
+    if (root := local_root(source.store)) is None:
+        raise LookupError
     return _of_folder(os.path.join(root, source.path))
 
 

@@ -1,0 +1,1 @@
+"""Read what is stored in chunks, such as Zarr arrays, by the threads that need it."""

@@ -1,0 +1,146 @@
+"""Describe how an array is stored: which object has which chunk, and how its bytes are encoded.
+
+    array, cut into cells --> cell (2, 3) --> object "c/1/1", all of it               no shards
+                                          --> object "c/0/1", bytes 8192 to 9000      in a shard
+
+A cell is what is decoded at once: a chunk, or in a shard an inner chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_coop.files.codecs import Bytes, Chain, Config, NotSupported, chain
+from dask_coop.files.stores import Request
+
+#: In the index of a shard: offset and length of a chunk that it does not have.
+_ABSENT = np.iinfo("u8").max
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """How cells lie in the objects of a store.
+
+    Attributes
+    ----------
+    cells : tuple of int
+        The number of cells of a shard along each axis.
+    index : Chain
+        The codecs of the index, offset and length of each cell.
+    begin, nbytes : int
+        The place of the index; `begin` may count from the end of the object.
+    """
+
+    cells: tuple[int, ...]
+    index: Chain
+    begin: int
+    nbytes: int
+
+    def request(self, key: str) -> Request:
+        """Return the request of the index of a shard."""
+        return Request(key, self.begin, self.nbytes if self.begin >= 0 else None)
+
+    def places(self, data: Bytes, scratch: Callable[[int, int], Bytes]) -> Any:
+        """Return the offset and length of each cell, an array of shape (*cells, 2)."""
+        if data.nbytes != self.nbytes:
+            raise ValueError(f"the index of a shard has {self.nbytes:,} bytes, not {data.nbytes:,}")
+        return self.index.decode(data, None, scratch).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array is stored.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    chain : Chain
+        The codecs of a cell, and its shape.
+    key : callable
+        Returns the name of an object, given the index of a chunk, or of a shard.
+    fill : scalar
+        The elements of chunks that are not stored.
+    shards : Shards or None
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chain: Chain
+    key: Callable[[tuple[int, ...]], str]
+    fill: Any
+    shards: Shards | None
+
+
+def layout_of_zarr(array: Any) -> Layout:
+    """Return the layout of a Zarr array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+
+    Raises
+    ------
+    NotSupported
+        If only Zarr can read it; the message says why.
+    """
+    from zarr.core.buffer.cpu import NDBuffer
+    from zarr.registry import get_ndbuffer_class
+
+    if get_ndbuffer_class() is not NDBuffer:
+        raise NotSupported("Zarr's own buffers, as it is configured")
+    metadata, grid = array.metadata, array.metadata.chunk_grid
+    if type(grid).__name__ != "RegularChunkGrid":
+        raise NotSupported(f"a chunk grid of type {type(grid).__name__}")
+    dtype = array.dtype
+    fill = metadata.fill_value
+    if fill is None:
+        fill = metadata.dtype.default_scalar()
+    shards, shape, order = None, tuple(grid.chunk_shape), "C"
+    if metadata.zarr_format == 2:
+        codecs = [codec.get_config() for codec in metadata.filters or ()]
+        codecs += [metadata.compressor.get_config()] if metadata.compressor else []
+        configs: list[Config] = [(config["id"], config) for config in codecs]
+        order = metadata.order
+    else:
+        configs = _configs(metadata.codecs)
+        if any(name == "sharding_indexed" for name, _ in configs):
+            if len(configs) > 1:
+                raise NotSupported("codecs around shards")
+            config = metadata.codecs[0]
+            cells = tuple(n // m for n, m in zip(shape, config.chunk_shape, strict=True))
+            shards, shape = _shards(config, cells), tuple(config.chunk_shape)
+            configs = _configs(config.codecs)
+    chain_of_cells = chain(configs, shape, dtype, order)
+    return Layout(
+        tuple(array.shape), dtype, chain_of_cells, metadata.encode_chunk_key, fill, shards
+    )
+
+
+def _configs(codecs: Any) -> list[Config]:
+    """Return the names and configurations of codecs of Zarr's format 3."""
+    described = [codec.to_dict() for codec in codecs]
+    return [(config["name"], config.get("configuration") or {}) for config in described]
+
+
+def _shards(codec: Any, cells: tuple[int, ...]) -> Shards:
+    shape, dtype = (*cells, 2), np.dtype("u8")
+    index = chain(_configs(codec.index_codecs), shape, dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    for step in index.steps:
+        if step.nbytes is not None:
+            raise NotSupported(f"an index of shards with the codec {step.name!r}")
+        nbytes += 4
+    begin = 0 if codec.index_location.value == "start" else -nbytes
+    return Shards(cells, index, begin, nbytes)
+
+
+def place(places: Any, cell: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the offset and length of a cell of a shard; None if the shard does not have it."""
+    offset, nbytes = (int(number) for number in places[cell])
+    return None if offset == nbytes == _ABSENT else (offset, nbytes)

@@ -1,0 +1,342 @@
+"""An array whose chunks are read and decoded by the thread that indexes it.
+
+    x[10:30, 5]  -> cells that it meets -> requests, joined within a shard -> bytes -> elements
+
+A cell that lies whole and without gaps in the result is decoded there, any other one in memory of
+the thread's own, from where it is copied. Where Dask's chunks cut cells, each is decoded once for
+all of them: see `decoded`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import product
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_coop.files.codecs import Bytes, NotSupported
+from dask_coop.files.decoded import DECODED, Need
+from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place
+from dask_coop.files.rates import added
+from dask_coop.files.stores import LocalFiles, Request, ZarrStore, scratch
+
+#: A request within a shard skips gaps of up to so many bytes, and has up to so many in all.
+_GAP_BYTES = 64 << 10
+_REQUEST_BYTES = 8 << 20
+
+
+class Cell(NamedTuple):
+    """What an index takes of a cell.
+
+    Attributes
+    ----------
+    number : tuple of int
+        Of the cell along each axis.
+    source, target : tuple of slice
+        What is taken of the cell, and where it is in the result.
+    """
+
+    number: tuple[int, ...]
+    source: tuple[slice, ...]
+    target: tuple[slice, ...]
+
+
+#: Of an array without axes.
+_ALL = Cell((), (), ())
+
+
+class StoredArray:
+    """A Zarr array, read without Zarr's event loop where that can be.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    concurrency : int
+        The most requests of a process at a time, to stores other than local files.
+    is_cut : bool
+        Whether Dask's chunks cut stored ones.
+
+    Attributes
+    ----------
+    why_not : str
+        Why Zarr itself reads it; empty if it does not.
+    """
+
+    def __init__(self, array: Any, concurrency: int, is_cut: bool = False) -> None:
+        self.array = array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype: np.dtype[Any] = array.dtype
+        self.ndim = len(self.shape)
+        #: A shard has one index, and is one chunk for Dask.
+        self.chunks: tuple[int, ...] = tuple(array.shards or array.chunks)
+        self.concurrency, self.is_cut = concurrency, is_cut
+        try:
+            self._layout: Layout | None = layout_of_zarr(array)
+            self.why_not = ""
+        except NotSupported as error:
+            self._layout, self.why_not = None, str(error)
+
+    def __reduce__(self) -> Any:
+        """Return how to make the array where a task runs."""
+        return type(self), (self.array, self.concurrency, self.is_cut)
+
+    def __dask_tokenize__(self) -> Any:
+        """Return what identifies the array in Dask's names."""
+        return type(self).__name__, self.array, self.is_cut
+
+    def __repr__(self) -> str:
+        """Return what is stored where."""
+        return f"{type(self).__name__}({self.array!r})"
+
+    @property
+    def codecs(self) -> str:
+        """The codecs of its chunks, in the order of decoding."""
+        return self._layout.chain.names if self._layout else ""
+
+    @property
+    def cell(self) -> tuple[int, ...]:
+        """The shape of what is decoded at once."""
+        return self._layout.chain.shape if self._layout else self.chunks
+
+    @cached_property
+    def source(self) -> LocalFiles | ZarrStore:
+        """Where its bytes are."""
+        array = self.array
+        root = local_root(array.store)
+        if root is None:
+            return ZarrStore(array.store, array.path, self.concurrency)
+        return LocalFiles(f"{root}/{array.path}".rstrip("/"))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return elements; Zarr itself has indices other than slices and integers."""
+        selected = None if self._layout is None else _selected(index, self.shape)
+        if self._layout is None or selected is None:
+            return self.array[index]
+        ranges, steps = selected
+        out = np.empty([*map(len, ranges)], self.dtype)
+        if out.size:
+            _Reading(self, self._layout, out).run(ranges)
+        return out[steps]
+
+
+def local_root(store: Any) -> str | None:
+    """Return the folder of a store of Zarr; None if it has no local one."""
+    if (root := getattr(store, "root", None)) is not None:
+        return str(root) if type(store).__name__ == "LocalStore" else None
+    # Dask opens local folders by fsspec, too.
+    system = getattr(store, "fs", None)
+    protocol = getattr(getattr(system, "sync_fs", system), "protocol", ())
+    return str(store.path) if "file" in protocol else None
+
+
+def _selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
+    """Return what an index takes of each axis, in ascending order, and the index of that.
+
+    None for other indices than slices, integers and an ellipsis.
+    """
+    index = index if isinstance(index, tuple) else (index,)
+    if any(i is Ellipsis for i in index):
+        before = next(at for at, i in enumerate(index) if i is Ellipsis)
+        missing = len(shape) - len(index) + 1
+        index = (*index[:before], *[slice(None)] * missing, *index[before + 1 :])
+    index = (*index, *[slice(None)] * (len(shape) - len(index)))
+    if len(index) != len(shape):
+        return None
+    ranges: list[range] = []
+    then: list[Any] = []
+    for i, n in zip(index, shape, strict=True):
+        if isinstance(i, slice):
+            taken = range(*i.indices(n))
+            ranges.append(taken if taken.step > 0 else taken[::-1])
+            then.append(slice(None, None, 1 if taken.step > 0 else -1))
+        elif isinstance(i, int | np.integer) and not isinstance(i, bool):
+            at = range(n)[i]
+            ranges.append(range(at, at + 1))
+            then.append(0)
+        else:
+            return None
+    return ranges, tuple(then)
+
+
+def _along(taken: range, size: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield the cells of `size` elements that a range meets: number, source and target."""
+    done = 0
+    while done < len(taken):
+        number, first = divmod(taken[done], size)
+        n = len(range(first, min(size, taken.stop - number * size), taken.step))
+        source = slice(first, first + (n - 1) * taken.step + 1, taken.step)
+        yield number, source, slice(done, done + n)
+        done += n
+
+
+class _Reading:
+    """The reading of some elements.
+
+    Parameters
+    ----------
+    stored : StoredArray
+    layout : Layout
+    out : array
+        Where they are to be.
+    """
+
+    def __init__(self, stored: StoredArray, layout: Layout, out: Any) -> None:
+        self._source, self._is_cut = stored.source, stored.is_cut
+        self._layout, self._chain, self._out = layout, layout.chain, out
+
+    def run(self, ranges: list[range]) -> None:
+        """Read what is in the ranges of the axes."""
+        sizes = self._chain.shape
+        along = [[*_along(*of_axis)] for of_axis in zip(ranges, sizes, strict=True)]
+        cells = [Cell(*zip(*axes, strict=True)) if axes else _ALL for axes in product(*along)]
+        with added(self._source.name) as self._rate:
+            if self._is_cut and isinstance(self._source, LocalFiles):
+                cells = [cell for cell in cells if not self._is_shared(self._source, cell)]
+            for cell, elements in self._decoded(cells):
+                self._put(cell, elements)
+            self._rate.decoded += self._out.nbytes
+
+    def _is_shared(self, files: LocalFiles, cell: Cell) -> bool:
+        """Put what is taken of a cell of which other tasks take more; return whether they do."""
+        number, shape = cell.number, self._chain.shape
+        ends = [n - i * size for i, size, n in zip(number, shape, self._layout.shape, strict=True)]
+        whole = tuple(slice(0, min(pair), 1) for pair in zip(shape, ends, strict=True))
+        if cell.source == whole or (stamp := files.stamp(self._key(number)[0])) is None:
+            return False
+
+        def make() -> Any:
+            ((_, elements),) = self._decoded([Cell(number, whole, ())])
+            return elements if elements is None else elements.copy()
+
+        need = Need(_size(cell.source), _size(whole), self._chain.nbytes)
+        self._put(cell, DECODED.take((files.name, number), stamp, need, make))
+        return True
+
+    def _put(self, cell: Cell, elements: Any) -> None:
+        """Put what is taken of a cell where it is to be, unless it is there."""
+        if elements is None:
+            self._out[cell.target] = self._layout.fill
+        elif elements is not self._out:
+            self._out[cell.target] = elements[cell.source]
+
+    def _key(self, number: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        """Return the name of the object that has a cell, and the cell's index within a shard."""
+        if (shards := self._layout.shards) is None:
+            return self._layout.key(number), ()
+        pairs = [divmod(i, n) for i, n in zip(number, shards.cells, strict=True)]
+        return self._layout.key(tuple(i for i, _ in pairs)), tuple(i for _, i in pairs)
+
+    def _decoded(self, cells: list[Cell]) -> Iterator[tuple[Cell, Any]]:
+        """Yield cells and their elements, which are valid until the next ones.
+
+        They are None if the cell is not stored, and the result itself if they are there already.
+        """
+        asked: list[tuple[Request, list[_Bytes]]] = []
+        for key, of in self._by_object(cells):
+            if self._layout.shards is None:
+                asked += [(Request(key, out=self._room(cell)), [_Bytes(cell)]) for cell, _ in of]
+            elif (places := self._places(self._layout.shards, key)) is None:
+                yield from ((cell, None) for cell, _ in of)
+            else:
+                at = [(cell, place(places, inner)) for cell, inner in of]
+                yield from ((cell, None) for cell, found in at if found is None)
+                asked += _joined(key, [(cell, found) for cell, found in at if found is not None])
+        for data, (request, members) in zip(self._read([r for r, _ in asked]), asked, strict=True):
+            for cell, begin, end in members:
+                if data is None:
+                    yield cell, None
+                else:
+                    # The whole is passed on as it is, so that it is known not to need a copy.
+                    mine = data if begin == 0 and end is None else data[begin:end]
+                    yield cell, self._elements(request.key, cell, mine)
+
+    def _by_object(self, cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
+        """Yield the names of objects, and the cells that are in them with their index there."""
+        objects: dict[str, list[Any]] = {}
+        for cell in cells:
+            key, inner = self._key(cell.number)
+            objects.setdefault(key, []).append((cell, inner))
+        yield from objects.items()
+
+    def _places(self, shards: Shards, key: str) -> Any:
+        """Return offset and length of the cells of a shard; None if the shard is not stored."""
+        (data,) = self._read([shards.request(key)])
+        if data is None:
+            return None
+        with self._blaming(key):
+            return shards.places(data, scratch)
+
+    def _room(self, cell: Cell) -> Bytes | None:
+        """Return the memory of the result where a cell can be decoded; None if nowhere."""
+        if not self._chain.fills or self._chain.dtype != self._out.dtype:
+            return None
+        # With an ellipsis, because an array without axes would give a scalar.
+        part = self._out[(*cell.target, ...)]
+        is_all = part.shape == self._chain.shape and part.flags.c_contiguous
+        return part.reshape(-1).view("u1") if is_all and len(cell.target) == part.ndim else None
+
+    def _elements(self, key: str, cell: Cell, data: Bytes) -> Any:
+        """Return the elements of a cell, given its stored bytes."""
+        room = self._room(cell)
+        with self._blaming(key):
+            elements = self._chain.decode(data, room, scratch)
+        return self._out if room is not None else elements
+
+    def _read(self, requests: list[Request]) -> Iterator[Bytes | None]:
+        answers, done = self._source.read(requests), 0
+        while done < len(requests):
+            start = perf_counter()
+            with self._blaming(requests[done].key):
+                data = next(answers)
+            self._rate.reading += perf_counter() - start
+            self._rate.stored += 0 if data is None else data.nbytes
+            done += 1
+            yield data
+
+    @contextmanager
+    def _blaming(self, key: str) -> Iterator[None]:
+        """Raise what is raised within with the name of the store and the object."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise
+            kind = TimeoutError if isinstance(error, TimeoutError) else OSError
+            reason = str(error) or type(error).__name__
+            raise kind(f"{self._source.name}: cannot read the chunk {key!r}: {reason}") from error
+
+
+class _Bytes(NamedTuple):
+    """Where the bytes of a cell are in an answer; an end of None is that of the answer."""
+
+    cell: Cell
+    begin: int = 0
+    end: int | None = None
+
+
+def _joined(key: str, places: list[tuple[Cell, tuple[int, int]]]) -> Iterator[Any]:
+    """Yield requests for cells of a shard, and where each is in the answer."""
+    members: list[_Bytes] = []
+    first = last = 0
+    for cell, (offset, nbytes) in sorted(places, key=lambda pair: pair[1]):
+        end = offset + nbytes
+        if members and (offset > last + _GAP_BYTES or end > first + _REQUEST_BYTES):
+            yield Request(key, first, last - first), members
+            members = []
+        if not members:
+            first = last = offset
+        members.append(_Bytes(cell, offset - first, end - first))
+        last = max(last, end)
+    if members:
+        yield Request(key, first, last - first), members
+
+
+def _size(taken: tuple[slice, ...]) -> int:
+    return math.prod(len(range(s.start, s.stop, s.step)) for s in taken)

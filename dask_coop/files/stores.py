@@ -1,0 +1,201 @@
+"""Read the bytes of stored chunks, from local files or from any store of Zarr.
+
+Threads read local files themselves. Requests to other stores run in Zarr's event loop, all those of
+a task at once, and never more than ``coop.files.concurrency`` in a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dask_coop.files.codecs import Bytes
+
+#: A thread keeps buffers of up to so many bytes for its next chunks.
+_KEPT_BYTES = 32 << 20
+#: Nanoseconds after which a change of a file gets another time of modification on any system.
+SETTLING_NS = 100_000_000
+
+
+class Request(NamedTuple):
+    """Some bytes of an object of a store.
+
+    Attributes
+    ----------
+    key : str
+    begin : int
+        The first byte; a negative number counts from the end.
+    nbytes : int or None
+        None asks for all from there on.
+    out : array of uint8, optional
+        Where they may be put, if there are just as many.
+    """
+
+    key: str
+    begin: int = 0
+    nbytes: int | None = None
+    out: Bytes | None = None
+
+
+class Source(Protocol):
+    """Where stored bytes come from.
+
+    Attributes
+    ----------
+    name : str
+        The store, for messages.
+    """
+
+    name: str
+
+    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+        """Yield what requests ask for, in order; None for objects that do not exist.
+
+        A buffer is valid until the next one is asked for.
+        """
+
+
+class _Buffers(threading.local):
+    """Memory of a thread for what is stored and what is decoded, used again and again."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Bytes] = {}
+
+
+_buffers = _Buffers()
+
+
+def scratch(number: int, nbytes: int) -> Bytes:
+    """Return a buffer of this thread, whose content is gone when it is asked for again."""
+    buffer = _buffers.kept.get(number)
+    if buffer is None or buffer.nbytes < nbytes:
+        buffer = np.empty(nbytes, "u1")
+        if nbytes <= _KEPT_BYTES:
+            _buffers.kept[number] = buffer
+    return buffer[:nbytes]
+
+
+class LocalFiles:
+    """The files of a local folder.
+
+    Parameters
+    ----------
+    root : str
+    """
+
+    def __init__(self, root: str) -> None:
+        self.name = root
+
+    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+        """Yield what requests ask for, as `Source` says."""
+        yield from map(self._read, requests)
+
+    def _read(self, request: Request) -> Bytes | None:
+        key, begin, nbytes, out = request
+        try:
+            descriptor = os.open(os.path.join(self.name, key), os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            size = os.fstat(descriptor).st_size
+            begin = max(0, size + begin) if begin < 0 else begin
+            nbytes = max(0, size - begin) if nbytes is None else nbytes
+            if begin + nbytes > size:
+                raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
+            data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
+            done = 0
+            while done < nbytes:
+                n = os.preadv(descriptor, [data.data[done:]], begin + done)
+                if not n:
+                    raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
+                done += n
+            return data
+        except IsADirectoryError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def stamp(self, key: str) -> tuple[int, ...] | None:
+        """Return what changes with a file; None if it may be changing just now."""
+        try:
+            status = os.stat(os.path.join(self.name, key))
+        except OSError:
+            return None
+        if abs(time.time_ns() - status.st_mtime_ns) < SETTLING_NS:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+class ZarrStore:
+    """Any store of Zarr, which may be remote.
+
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+    path : str
+        Of the array in it.
+    concurrency : int
+        The most requests of this process at a time.
+    """
+
+    def __init__(self, store: Any, path: str, concurrency: int) -> None:
+        self.name = f"{store}/{path}".rstrip("/")
+        self._store, self._path, self._concurrency = store, path, concurrency
+
+    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+        """Yield what requests ask for, as `Source` says."""
+        import zarr
+        from zarr.core.sync import sync
+
+        timeout, loop = zarr.config.get("async.timeout"), sync(_running_loop())
+        futures = deque(
+            asyncio.run_coroutine_threadsafe(self._get(request), loop) for request in requests
+        )
+        try:
+            while futures:
+                yield futures.popleft().result(timeout)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    async def _get(self, request: Request) -> Bytes | None:
+        from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+        from zarr.core.buffer.cpu import buffer_prototype
+
+        key, begin, nbytes, _ = request
+        byte_range: Any = None
+        if nbytes is not None:
+            byte_range = RangeByteRequest(begin, begin + nbytes)
+        elif begin:
+            byte_range = OffsetByteRequest(begin) if begin > 0 else SuffixByteRequest(-begin)
+        path = f"{self._path}/{key}" if self._path else key
+        async with _gate(self._concurrency):
+            got = await self._store.get(path, buffer_prototype, byte_range)
+        if got is None:
+            return None
+        data = np.frombuffer(got.as_buffer_like(), "u1")
+        if nbytes is not None and data.nbytes != nbytes:
+            raise ValueError(f"{data.nbytes:,} bytes were read of {nbytes:,}")
+        return data
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+#: What bounds the requests of a process, for each event loop of Zarr's, of which a fork makes more.
+_gates: weakref.WeakKeyDictionary[Any, dict[int, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
+
+
+def _gate(most: int) -> asyncio.Semaphore:
+    """Return what lets through `most` requests at a time; called in the loop only."""
+    gates = _gates.setdefault(asyncio.get_running_loop(), {})
+    return gates.setdefault(most, asyncio.Semaphore(most))
