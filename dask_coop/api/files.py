@@ -1,4 +1,4 @@
-"""Arrays of files: lazy arrays of what is stored, and stored arrays of lazy ones."""
+"""Lazy arrays of Zarr arrays."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def from_zarr(
         The name of the result. By default it is derived from the arguments and the metadata.
     inline_array : bool, default False
         Whether each task holds the array, as in `dask.array.from_array`.
-    **kwargs
+    kwargs : dict
         More arguments of `zarr.open_array`, such as ``zarr_format``.
 
     Returns
@@ -93,8 +93,7 @@ def from_zarr(
     >>> import numpy as np, zarr
     >>> import dask_coop as dc
     >>> store = zarr.storage.MemoryStore()
-    >>> zarr.create_array(store, data=np.arange(6.0), chunks=(3,))
-    <Array memory://... shape=(6,) dtype=float64>
+    >>> _ = zarr.create_array(store, data=np.arange(6.0), chunks=(3,))
     >>> float(dc.sum(dc.from_zarr(store)).compute())
     15.0
     """
