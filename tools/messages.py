@@ -83,6 +83,7 @@ ADVICE = {
     "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right; it was made by '
     "Dask's function or by a graph, for the reason that the warning has.",
     "{name} has {…} chunks and {other}": "Move one of them: `dc.to_gpu` or `dc.to_host`.",
+    "out= takes no array of dask-array": "With `install`, dask-array's own function writes to it.",
     "{name} has chunks of type": "Sparse chunks and the like have no kernels here.",
     "ptp does not take dtype bool": "Convert it, such as with `.astype('i1')`.",
     "For arrays which have more than one dimension": "Name the axis, or flatten the array.",

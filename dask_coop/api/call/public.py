@@ -39,7 +39,12 @@ from dask_coop import chunks
 from dask_coop.api.call.ahead import warm_if_wanted
 from dask_coop.api.call.fallback import dasks, fall_back, left_to_dask, remember
 from dask_coop.api.call.labelled import with_labels
-from dask_coop.api.call.planning import call_with_graphs, convert_parts, with_values
+from dask_coop.api.call.planning import (
+    call_with_graphs,
+    convert_parts,
+    with_expressions,
+    with_values,
+)
 from dask_coop.api.call.report import count, counted, is_inside, uncounted
 from dask_coop.api.call.results import Histogram, Histogram2D
 from dask_coop.api.call.units import with_units
@@ -142,8 +147,8 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
-        function_of_all = with_labels(with_units(with_values(wrapper)), kind)
-        _recipes[function_of_all] = _Recipe(kind, dask, strict, function)
+        function_of_all = with_labels(with_units(with_expressions(with_values(wrapper))), kind)
+        _recipes[function_of_all] = _Recipe(kind, dask, with_expressions(strict), function)
         return function_of_all
 
     return decorate

@@ -1,4 +1,4 @@
-"""The functions that `install` puts in the place of Dask's."""
+"""The functions that `install` puts in the place of Dask's, and of the package dask-array's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from dask_coop.api import (
 )
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import is_left_to_dask
+from dask_coop.api.call.planning import holds_theirs, with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import differing
 from dask_coop.api.histograms import bincount, histogram, histogramdd
@@ -153,9 +154,13 @@ def _is_ours(*args: Any, **kwargs: Any) -> bool:
     return not is_left_to_dask()
 
 
+def _is_of_theirs(*args: Any, **kwargs: Any) -> bool:
+    return not is_left_to_dask() and holds_theirs((args, *kwargs.values()))
+
+
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return the rows of Dask's functions and ours."""
+    """Return the rows of Dask's functions, of dask-array's, and ours."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}
@@ -165,4 +170,9 @@ def rows() -> tuple[Row, ...]:
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
+        *(
+            Row("dask_array", name, with_expressions(build), _is_of_theirs)
+            for name, build in served.items()
+        ),
+        Row("dask_array.linalg", "norm", _served(norm.norm), _is_of_theirs),
     )
