@@ -49,7 +49,11 @@ class Closed(RuntimeError):
 
 
 class FallbackWarning(UserWarning):
-    """Issued if a call is left to Dask or runs as a graph, and ``coop.fallback`` is "warn"."""
+    """Issued if a call is left to Dask or runs as a graph, and ``coop.fallback`` is "warn".
+
+    While `install` is in force, also if NumPy computes Dask arrays in memory, unless
+    ``coop.fallback`` is "raise".
+    """
 
 
 class CooperativeTimeout(RuntimeError):

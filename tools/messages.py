@@ -145,6 +145,10 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
         "`bins` must be positive, when an integer",
         "`bins` must increase monotonically, when an array",
     ),
+    ("api/call/fallback", "message"): (
+        "{name} {how}: {cause}",
+        "numpy.{name} computes its arrays{size} in memory: {cause}; {advice}",
+    ),
     ("api/extrema", "nothing"): ("attempt to get {name} of an empty sequence",),
     ("api/flox_calls", "str(error)"): (),
     ("api/monoids/monoid", "caller"): (),

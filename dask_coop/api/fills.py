@@ -260,20 +260,34 @@ def cumulative_trapezoid(
     """
     if initial is not None and initial != 0:
         raise ValueError(f"initial must be None or 0, got {initial!r}")
+    if executor.runner() is not None:
+        raise Declined("areas between samples are made by tasks, which take those of two chunks")
+    areas, axis = areas_between("cumulative_trapezoid", y, x, dx, axis)
+    return cumsum(areas, axis, include_initial=initial is not None)
+
+
+def areas_between(name: str, y: Any, x: Any, dx: float, axis: int) -> tuple[da.Array, int]:
+    """Return the areas between neighbouring samples, one less than there are, and their axis.
+
+    Parameters
+    ----------
+    name : str
+        The function that integrates them.
+    y, x, dx, axis
+        As for :func:`cumulative_trapezoid`.
+    """
     array = asanyarray(y)
-    refuse_masked("cumulative_trapezoid", array._meta)
-    bind(SUM, array.dtype, array.dtype, "cumulative_trapezoid")
+    refuse_masked(name, array._meta)
+    bind(SUM, array.dtype, array.dtype, name)
     axis = validate_axis(axis, array.ndim)
     if array.shape[axis] == 0:
         raise ValueError(f"y must have a sample along axis {axis}, got shape {array.shape}")
-    if executor.runner() is not None:
-        raise Declined("areas between samples are made by tasks, which take those of two chunks")
     array = _without_empty(array, axis)
-    places = None if x is None else _places(x, array, axis)
+    places = None if x is None else _places(name, x, array, axis)
     dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))
     dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
-    areas = windows.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
-    return cumsum(areas, axis, include_initial=initial is not None)
+    prefix = name.replace("_", "-")
+    return windows.areas(array, places, float(dx), axis, dtype, prefix), axis
 
 
 def _alpha(**arguments: float | None) -> float:
@@ -306,11 +320,11 @@ def _without_empty(x: da.Array, axis: int) -> da.Array:
     return rechunk(x, (*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]))
 
 
-def _places(x: Any, y: da.Array, axis: int) -> da.Array:
+def _places(name: str, x: Any, y: da.Array, axis: int) -> da.Array:
     """Return the positions of samples, in the chunks of `y` or of its axis."""
     places = asanyarray(x)
-    refuse_masked("cumulative_trapezoid", places._meta)
-    bind(SUM, places.dtype, places.dtype, "cumulative_trapezoid")
+    refuse_masked(name, places._meta)
+    bind(SUM, places.dtype, places.dtype, name)
     if places.ndim not in (1, y.ndim):
         raise ValueError(f"x must have 1 dimension, or {y.ndim} as y has, got {places.ndim}")
     line = places.ndim == 1

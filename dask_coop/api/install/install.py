@@ -14,6 +14,7 @@ from dask_coop.api.call import public
 from dask_coop.api.install import (
     of_dask as installed_dask,
 )
+from dask_coop.api.install import of_numpy as installed_numpy
 from dask_coop.api.install import (
     of_xarray as installed_xarray,
 )
@@ -39,6 +40,8 @@ def install(chunks: Chunks = "numpy") -> None:
     From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and xarray's reductions call functions of
     this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, and flox's groups. Calls
     that this library does not support go to the original function. Your code need not change.
+    Functions of NumPy that Dask lacks, such as ``np.sort``, are lazy, or warn that they compute
+    their arrays in memory.
 
     Parameters
     ----------
@@ -172,10 +175,12 @@ def _want(who: object, chunks: Chunks | None) -> None:
             previous.stop()
         if not _wanted:
             take_back(rows)
+            installed_numpy.take_out()
             return
         if wants_gpus:
             rows += gpu_chunks.rows()
         put(rows, is_installed)
+        installed_numpy.put_in()
 
 
 def _rows() -> list[Row]:

@@ -42,7 +42,7 @@ _SAME = {
     order: "median nanmedian quantile nanquantile nanpercentile",
     topk: "topk argtopk",
     selection: "compress extract nonzero flatnonzero argwhere",
-    unique: "unique isin searchsorted",
+    unique: "isin searchsorted",
 }
 
 _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
@@ -145,6 +145,11 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwa
     return Array(counts.dask, counts.name, ((int(minlength),),), meta=counts._meta)
 
 
+def _unique(ar: Any, *args: Any, sorted: bool = True, **kwargs: Any) -> Any:
+    """Return distinct values; NumPy's `sorted` permits any order, and they always have theirs."""
+    return _served(unique.unique)(ar, *args, **kwargs)
+
+
 def _push(array: Any, n: int | None, axis: int) -> Any:
     """Return an array with its gaps filled; Dask's function takes the limit before the axis."""
     return strict(fills.ffill)(array, axis, n)
@@ -166,6 +171,7 @@ def rows() -> tuple[Row, ...]:
     served |= {function.__name__: _scan(function) for function in _SCANS}
     served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
     served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
+    served["unique"] = _unique
     served["nanmedian"] = _nanmedian
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
