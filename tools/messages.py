@@ -115,6 +115,10 @@ ADVICE = {
     "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
     "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
     "chunk {key} is not in memory: it is {state}": "Persist the array, and wait for it.",
+    "the chunks of {name} are futures of": "Nothing: a graph runs there. Collectives need chunks "
+    "that a `distributed.Client` has persisted.",
+    "the chunks of {name} are not on workers": "Nothing: a graph runs there. Collectives need "
+    "chunks that a `distributed.Client` has persisted.",
     "the chunks of {name} are not in memory": "`x = x.persist()` with a client.",
     "its chunks belong to several clients": "Make all arrays of a call by one client.",
     "the scheduler does not take part": "It has been restarted: call again.",
