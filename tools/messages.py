@@ -157,7 +157,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     ("api/flox_calls", "str(error)"): (),
     ("api/monoids/monoid", "caller"): (),
     ("api/order", "self.refusal"): (
-        "Quantiles must be in the range [0, 1]",
+        "Quantiles must be in the range [0, 1]; take percentile, or divide percentages by 100",
         "Percentiles must be in the range [0, 100]",
     ),
     ("api/monoids/ufuncs", "caller"): (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,14 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, windows
+
+#: The values that each argument of `ewm_mean` may have, and how messages describe them.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "alpha": (lambda alpha: 0 < alpha <= 1, "above 0 and at most 1"),
+    "span": (lambda span: span >= 1, "at least 1"),
+    "halflife": (lambda halflife: halflife > 0, "above 0"),
+    "com": (lambda com: com >= 0, "at least 0"),
+}
 
 
 @public("scan", dask=False)
@@ -299,10 +308,9 @@ def _alpha(**arguments: float | None) -> float:
             f"ewm_mean takes one of {names}; got {', '.join(values) or 'none of them'}"
         )
     ((name, value),) = values.items()
-    least = 1 if name == "span" else 0
-    allowed = value >= least if name in ("span", "com") else value > 0
-    if not isinstance(value, Real) or not allowed or (name == "alpha" and value > 1):
-        raise ValueError(f"{name} is out of its range, got {value!r}")
+    allowed, means = _RANGES[name]
+    if not isinstance(value, Real) or not allowed(value):
+        raise ValueError(f"{name} of ewm_mean must be {means}, got {value!r}")
     match name:
         case "span":
             return 2 / (value + 1)

@@ -27,7 +27,7 @@ from dask_coop import chunks
 from dask_coop.api import cumulative, fills, norm, sums, topk, unique
 from dask_coop.api.arguments import as_integer
 from dask_coop.api.call.fallback import is_left_to_dask, warn
-from dask_coop.api.call.public import strict
+from dask_coop.api.call.public import behind_wrappers, strict
 from dask_coop.api.call.report import count, differing, uncounted
 from dask_coop.api.histograms import histogram
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -238,7 +238,8 @@ def _handler(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if serve is not None and not is_left_to_dask():
             try:
                 return serve(*args, **kwargs)
-            except np.exceptions.AxisError:
+            except np.exceptions.AxisError as error:
+                error.__traceback__ = behind_wrappers(error.__traceback__)
                 raise
             except (Refused, TypeError, ValueError, NotImplementedError) as error:
                 cause = str(error)
