@@ -28,12 +28,24 @@ def wait(futures: Sequence[Future]) -> None:
         client.sync(_wait, futures)
 
 
-def is_future(node: Any) -> bool:
-    """Return whether a node of a graph is a future, of any scheduler."""
-    return all(hasattr(type(node), name) for name in ("done", "result"))
+def why_elsewhere(name: str, node: Any) -> str:
+    """Return why a chunk of an array is on no worker of distributed's scheduler."""
+    other = _other_scheduler()
+    # A future of any scheduler has these methods.
+    if all(hasattr(type(node), method) for method in ("done", "result")):
+        return (
+            f"the chunks of {name} are futures of {other or 'another scheduler'}, and collectives "
+            "run on workers of distributed's scheduler"
+        )
+    if other:
+        return (
+            f"the chunks of {name} are not on workers of distributed's scheduler, on which "
+            f"collectives run, as Dask computes by {other}"
+        )
+    return f"the chunks of {name} are not in memory on a cluster: persist them"
 
 
-def other_scheduler() -> str:
+def _other_scheduler() -> str:
     """Return the package of Dask's scheduler in use; "" for those of Dask, distributed and ours."""
     package, _, _ = (getattr(get_scheduler(), "__module__", None) or "").partition(".")
     return "" if package in ("dask", "distributed", "dask_coop") else package
