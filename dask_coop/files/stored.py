@@ -239,7 +239,11 @@ class _Reading:
         asked: list[tuple[Request, list[_Bytes]]] = []
         for key, of in self._by_object(cells):
             if self._layout.shards is None:
-                asked += [(Request(key, out=self._room(cell)), [_Bytes(cell)]) for cell, _ in of]
+                # What is decoded must not be read where its elements are to be.
+                is_plain = self._chain.is_plain
+                for cell, _ in of:
+                    room = self._room(cell) if is_plain else None
+                    asked.append((Request(key, out=room), [_Bytes(cell)]))
             elif (places := self._places(self._layout.shards, key)) is None:
                 yield from ((cell, None) for cell, _ in of)
             else:
