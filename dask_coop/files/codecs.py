@@ -37,6 +37,8 @@ _ZSTD_MAGIC = 0xFD2FB528
 _OF_NUMCODECS = {"zstd", "lz4", "blosc", "zlib", "gzip", "shuffle", "delta", "fixedscaleoffset"}
 #: Bits of zlib's windows, for the headers of both formats.
 _WINDOWS = {"zlib": 15, "gzip": 31}
+#: Bytes of headers and checksums, at most.
+_OVERHEAD = 64 << 10
 #: As many bytes are inflated at a time.
 _PORTION = 128 << 10
 
@@ -204,6 +206,11 @@ class Chain:
     def is_plain(self) -> bool:
         """Whether the stored bytes are those of the elements."""
         return not self.steps and not self.filters
+
+    @property
+    def most(self) -> int:
+        """The most bytes that can be stored of a chunk: no codec here makes twice as many."""
+        return 2 * max([self.nbytes, *(step.nbytes or 0 for step in self.steps)]) + _OVERHEAD
 
     @property
     def fills(self) -> bool:

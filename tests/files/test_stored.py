@@ -34,32 +34,13 @@ def of_numcodecs(name: str, **options: Any) -> Any:
 RNG = np.random.default_rng(42)
 SHAPE, CHUNKS, SHARDS = (13, 10), (4, 3), (8, 6)
 
+# fmt: off
 DTYPES = [
-    "bool",
-    "i1",
-    "u1",
-    "<i2",
-    ">i2",
-    "<i4",
-    ">i4",
-    "<i8",
-    ">u8",
-    "<f2",
-    "<f4",
-    ">f4",
-    "<f8",
-    ">f8",
-    "<c8",
-    ">c16",
-    "<M8[ns]",
-    ">M8[s]",
-    "<m8[D]",
-    "S1",
-    "S5",
-    "<U1",
-    "<U3",
-    ">U3",
+    "bool", "i1", "u1", "<i2", ">i2", "<i4", ">i4", "<i8", ">u8",
+    "<f2", "<f4", ">f4", "<f8", ">f8", "<c8", ">c16",
+    "<M8[ns]", ">M8[s]", "<m8[D]", "S1", "S5", "<U1", "<U3", ">U3",
 ]
+# fmt: on
 
 BYTES_2: dict[str, Any] = {
     "none": None,
