@@ -140,7 +140,11 @@ def _shards(codec: Any, cells: tuple[int, ...]) -> Shards:
     return Shards(cells, index, begin, nbytes)
 
 
-def place(places: Any, cell: tuple[int, ...]) -> tuple[int, int] | None:
+def place(places: Any, cell: tuple[int, ...], most: int) -> tuple[int, int] | None:
     """Return the offset and length of a cell of a shard; None if the shard does not have it."""
     offset, nbytes = (int(number) for number in places[cell])
-    return None if offset == nbytes == _ABSENT else (offset, nbytes)
+    if offset == nbytes == _ABSENT:
+        return None
+    if nbytes > most:
+        raise ValueError(f"{nbytes:,} bytes are stored, and no more than {most:,} can be")
+    return offset, nbytes
