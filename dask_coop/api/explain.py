@@ -32,6 +32,7 @@ from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.files import rates
+from dask_coop.files.recognised import stored_in
 from dask_coop.files.stored import StoredArray
 from dask_coop.graph import (
     group_quantiles,
@@ -277,8 +278,8 @@ def _stored(nodes: Iterable[Any]) -> StoredArray | None:
         for value in values:
             # Dask wraps arguments that are the same for all blocks.
             value = value.value if isinstance(value, DataNode) else value
-            if isinstance(value, StoredArray):
-                return value
+            if (stored := stored_in(value)) is not None:
+                return stored
     return None
 
 

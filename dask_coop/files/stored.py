@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -122,6 +122,14 @@ class StoredArray:
         if out.size:
             _Reading(self, self._layout, out).run(ranges)
         return out[steps]
+
+
+def cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:
+    """Return whether chunks of these sizes end within cells."""
+    return any(
+        any(end % n for end in [*accumulate(lengths)][:-1])
+        for lengths, n in zip(sizes, cell, strict=True)
+    )
 
 
 def local_root(store: Any) -> str | None:
