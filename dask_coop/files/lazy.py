@@ -11,6 +11,7 @@ from typing import Any
 from xarray.backends import BackendArray
 from xarray.core.indexing import BasicIndexer
 
+from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.stored import StoredArray
 
 
@@ -19,15 +20,17 @@ class Backend(BackendArray):  # type: ignore[misc]
 
     Parameters
     ----------
-    stored : StoredArray
+    stored : StoredArray or Hdf5Array
     theirs : xarray.backends.BackendArray
         The array of xarray's own, which has the same values.
     """
 
-    def __init__(self, stored: StoredArray, theirs: Any) -> None:
+    def __init__(self, stored: StoredArray | Hdf5Array, theirs: Any) -> None:
         self.stored, self.theirs = stored, theirs
         self.shape, self.dtype = theirs.shape, theirs.dtype
 
     def __getitem__(self, key: Any) -> Any:
         """Return elements; xarray's own array has those that lists of indices select."""
-        return self.stored[key.tuple] if type(key) is BasicIndexer else self.theirs[key]
+        if type(key) is not BasicIndexer or self.stored.why_not:
+            return self.theirs[key]
+        return self.stored[key.tuple]

@@ -13,12 +13,21 @@ xarray's own code. Libraries are recognised by the modules of their classes, and
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any, NamedTuple
 
+from dask_coop.files.hdf5 import Dataset, Hdf5Array
 from dask_coop.files.stored import StoredArray, cuts
 
 #: The modules of xarray's arrays that only change what they get from the array within.
 _CHAIN = ("xarray.core.indexing", "xarray.coding.")
+#: The arrays of xarray's backends, and h5py's.
+_ZARR = ("xarray.backends.zarr", "ZarrArrayWrapper")
+_NETCDF = {
+    ("xarray.backends.h5netcdf_", "H5NetCDFArrayWrapper"),
+    ("xarray.backends.netCDF4_", "NetCDF4ArrayWrapper"),
+}
+_H5PY = ("h5py._hl.dataset", "Dataset")
 
 
 class Reader(NamedTuple):
@@ -48,14 +57,16 @@ def recognised(source: Any, reader: Reader) -> Any:
     kind = type(source)
     if kind.__module__.startswith("zarr.") and kind.__name__ == "Array":
         return _of_zarr(source, reader)
+    if (kind.__module__, kind.__name__) == _H5PY:
+        return _of_h5py(source, reader)
     if kind.__module__ == _CHAIN[0]:
         return _of_chain(source, reader)
     return None
 
 
-def stored_in(source: Any) -> StoredArray | None:
+def stored_in(source: Any) -> StoredArray | Hdf5Array | None:
     """Return the stored array that an array reads, which may be a chain of xarray's."""
-    while not isinstance(source, StoredArray):
+    while not isinstance(source, StoredArray | Hdf5Array):
         if type(source).__module__ == f"{__package__}.lazy":
             source = source.stored
         elif type(source).__module__.startswith(_CHAIN) and hasattr(source, "array"):
@@ -69,10 +80,39 @@ def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:
     stored = StoredArray(array, reader.concurrency)
     if stored.why_not:
         return None
-    if reader.sizes is None or tuple(map(sum, reader.sizes)) != stored.shape:
-        # The ends of chunks are not known, and cells that are taken whole cost nothing.
-        return StoredArray(array, reader.concurrency, True)
-    return StoredArray(array, reader.concurrency, cuts(reader.sizes, stored.cell))
+    # Where the ends of chunks are not known, cells may be cut; those taken whole cost nothing.
+    sizes = _sizes_of(reader, stored.shape)
+    return StoredArray(array, reader.concurrency, sizes is None or cuts(sizes, stored.cell))
+
+
+def _of_h5py(dataset: Any, reader: Reader) -> Hdf5Array | None:
+    # A closed one is false, and one without a name is nowhere in its file.
+    if not dataset or dataset.name is None:
+        return None
+    file = dataset.file
+    if file.mode != "r" or file.driver != "sec2" or not os.path.isfile(file.filename):
+        return None
+    named = Dataset(os.path.abspath(file.filename), dataset.name)
+    sizes = _sizes_of(reader, dataset.shape)
+    stored = Hdf5Array(named, dataset.shape, dataset.dtype, sizes, dataset)
+    return None if stored.why_not else stored
+
+
+def _of_netcdf(theirs: Any, reader: Reader) -> Hdf5Array | None:
+    """Return the array of a variable; the task that reads it first looks how it is stored."""
+    store = theirs.datastore
+    path, is_new = store._filename, store.format.startswith("NETCDF4")
+    if not (isinstance(path, str) and os.path.isfile(path) and is_new and store._mode == "r"):
+        return None
+    name = "/".join(["", *(store._group or "").strip("/").split("/"), theirs.variable_name])
+    named = Dataset(os.path.abspath(path), name.replace("//", "/"))
+    return Hdf5Array(named, theirs.shape, theirs.dtype, _sizes_of(reader, theirs.shape))
+
+
+def _sizes_of(reader: Reader, shape: tuple[int, ...]) -> Any:
+    """Return the chunks that tasks take of a whole array; None if they are not known."""
+    is_whole = reader.sizes is not None and tuple(map(sum, reader.sizes)) == shape
+    return reader.sizes if is_whole else None
 
 
 def _of_chain(source: Any, reader: Reader) -> Any:
@@ -83,9 +123,12 @@ def _of_chain(source: Any, reader: Reader) -> Any:
             return None
         chain.append(inner)
     *outer, theirs = chain
-    stored = None
-    if (type(theirs).__module__, type(theirs).__name__) == _ZARR:
+    stored: StoredArray | Hdf5Array | None = None
+    name = type(theirs).__module__, type(theirs).__name__
+    if name == _ZARR:
         stored = _of_zarr(theirs.get_array(), reader)
+    elif name in _NETCDF:
+        stored = _of_netcdf(theirs, reader)
     if stored is None or stored.shape != theirs.shape or stored.dtype != theirs.dtype:
         return None
     from dask_coop.files.lazy import Backend
@@ -95,7 +138,3 @@ def _of_chain(source: Any, reader: Reader) -> Any:
         array, within = copy.copy(wrapper), array
         array.array = within
     return array
-
-
-#: xarray's array of a Zarr array.
-_ZARR = ("xarray.backends.zarr", "ZarrArrayWrapper")

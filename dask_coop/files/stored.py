@@ -114,13 +114,13 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         """Return elements; Zarr itself has indices other than slices and integers."""
-        selected = None if self._layout is None else _selected(index, self.shape)
-        if self._layout is None or selected is None:
+        taken = None if self._layout is None else selected(index, self.shape)
+        if self._layout is None or taken is None:
             return self.array[index]
-        ranges, steps = selected
+        ranges, steps = taken
         out = np.empty([*map(len, ranges)], self.dtype)
         if out.size:
-            _Reading(self, self._layout, out).run(ranges)
+            Reading(self.source, self._layout, out, self.is_cut).run(ranges)
         return out[steps]
 
 
@@ -142,7 +142,7 @@ def local_root(store: Any) -> str | None:
     return str(store.path) if "file" in protocol else None
 
 
-def _selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
+def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
     """Return what an index takes of each axis, in ascending order, and the index of that.
 
     None for other indices than slices, integers and an ellipsis.
@@ -182,19 +182,23 @@ def _along(taken: range, size: int) -> Iterator[tuple[int, slice, slice]]:
         done += n
 
 
-class _Reading:
+class Reading:
     """The reading of some elements.
 
     Parameters
     ----------
-    stored : StoredArray
+    source : LocalFiles or ZarrStore
     layout : Layout
     out : array
         Where they are to be.
+    is_cut : bool
+        Whether other tasks need other elements of the same cells.
     """
 
-    def __init__(self, stored: StoredArray, layout: Layout, out: Any) -> None:
-        self._source, self._is_cut = stored.source, stored.is_cut
+    def __init__(
+        self, source: LocalFiles | ZarrStore, layout: Layout, out: Any, is_cut: bool
+    ) -> None:
+        self._source, self._is_cut = source, is_cut
         self._layout, self._chain, self._out = layout, layout.chain, out
 
     def run(self, ranges: list[range]) -> None:
@@ -273,10 +277,12 @@ class _Reading:
 
     def _places(self, shards: Shards, key: str) -> Any:
         """Return offset and length of the cells of a shard; None if the shard is not stored."""
+        if shards.known is not None:
+            return shards.known
         (data,) = self._read([shards.request(key)])
         if data is None:
             return None
-        with self._blaming(key):
+        with blaming(self._source.name, key):
             return shards.places(data, scratch)
 
     def _room(self, cell: Cell) -> Bytes | None:
@@ -291,7 +297,7 @@ class _Reading:
     def _elements(self, key: str, cell: Cell, data: Bytes) -> Any:
         """Return the elements of a cell, given its stored bytes."""
         room = self._room(cell)
-        with self._blaming(key):
+        with blaming(self._source.name, key):
             elements = self._chain.decode(data, room, scratch)
         return self._out if room is not None else elements
 
@@ -299,26 +305,27 @@ class _Reading:
         answers, done = self._source.read(requests), 0
         while done < len(requests):
             start = perf_counter()
-            with self._blaming(requests[done].key):
+            with blaming(self._source.name, requests[done].key):
                 data = next(answers)
             self._rate.reading += perf_counter() - start
             self._rate.stored += 0 if data is None else data.nbytes
             done += 1
             yield data
 
-    @contextmanager
-    def _blaming(self, key: str) -> Iterator[None]:
-        """Raise what is raised within with the name of the store and the object."""
-        try:
-            yield
-        except MemoryError:
+
+@contextmanager
+def blaming(name: str, key: str) -> Iterator[None]:
+    """Raise what is raised within with the name of the store and the object."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
             raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise
-            kind = TimeoutError if isinstance(error, TimeoutError) else OSError
-            reason = str(error) or type(error).__name__
-            raise kind(f"{self._source.name}: cannot read the chunk {key!r}: {reason}") from error
+        kind = TimeoutError if isinstance(error, TimeoutError) else OSError
+        reason = str(error) or type(error).__name__
+        raise kind(f"{name}: cannot read the chunk {key!r}: {reason}") from error
 
 
 class _Bytes(NamedTuple):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +17,13 @@ import pytest
 
 import dask_coop as dc
 from dask_coop.api.call import reading
+from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.stored import StoredArray
 
 pytest.importorskip("zarr", minversion="3.1")
 xr = pytest.importorskip("xarray")
 import zarr  # noqa: E402
+from xarray.backends import h5netcdf_, netCDF4_  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(da.array_expr_enabled(), reason="expressions have no layers yet"),
@@ -50,8 +54,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         monkeypatch.setattr(owner, name, count)
 
     counting(StoredArray, "__getitem__", counts.ours)
+    counting(Hdf5Array, "__getitem__", counts.ours)
     for name in ("get_basic_selection", "get_orthogonal_selection", "get_coordinate_selection"):
         counting(zarr.Array, name, counts.theirs)
+    for wrapper in (h5netcdf_.H5NetCDFArrayWrapper, netCDF4_.NetCDF4ArrayWrapper):
+        counting(wrapper, "_getitem", counts.theirs)
     return counts
 
 
@@ -88,30 +95,68 @@ def packed(n: int = 20) -> Any:
     return ds
 
 
-@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    ds, path = packed(), tmp_path / "x.zarr"
-    chunks = {
-        name: {"chunks": (8, 4)[: x.ndim]}
-        for name, x in ds.variables.items()
-        if x.dims[:1] == ("time",)
-    }
-    if request.param == 3:
-        # What Zarr's third format has no dtype for.
+#: Engines of xarray, and the formats that they write.
+FORMATS = {
+    "zarr 2": ("zarr", {"zarr_format": 2, "consolidated": False}),
+    "zarr 3": ("zarr", {"zarr_format": 3, "consolidated": False}),
+    "h5netcdf": ("h5netcdf", {}),
+    "netcdf4": ("netcdf4", {"format": "NETCDF4"}),
+}
+
+
+def write(ds: Any, path: Path, stored: str, when: float = 1e9) -> None:
+    """Write a Dataset in chunks that Dask's may cut."""
+    engine, options = FORMATS[stored]
+    encoding: dict[str, Any] = {}
+    for name, x in ds.variables.items():
+        if x.dims[:1] != ("time",):
+            continue
+        sizes = (8, 4)[: x.ndim]
+        encoding[name] = {"chunks" if engine == "zarr" else "chunksizes": sizes}
+        if engine != "zarr":
+            encoding[name] |= {"zlib": True, "shuffle": name != "plain"}
+    if stored == "zarr 3":
+        # Its dtypes have no order of bytes.
         ds["big"].encoding = {}
-    ds.to_zarr(path, encoding=chunks, zarr_format=request.param, consolidated=False)
-    return path
+    if engine == "zarr":
+        ds.to_zarr(path, encoding=encoding, **options)
+    else:
+        ds.to_netcdf(path, encoding=encoding, engine=engine, **options)
+    # Nobody writes it any more.
+    for file in [path, *path.rglob("*")]:
+        os.utime(file, (when, when))
 
 
-def opened(path: Path, **options: Any) -> Any:
-    return xr.open_dataset(
-        path, **{"engine": "zarr", "chunks": {}, "consolidated": False, **options}
-    )
+class Stored(NamedTuple):
+    """A path, and what xarray reads it by."""
+
+    path: Path
+    engine: str
+    format: str
 
 
-def ours(x: da.Array) -> Any:
-    """Return the elements as our first operation leaves them."""
-    return dc.select(x.ravel(), da.ones(x.size, bool)).compute(scheduler="sync")
+@pytest.fixture(params=FORMATS)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    engine, _ = FORMATS[request.param]
+    if engine != "zarr":
+        pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
+    path = tmp_path / f"x.{engine}"
+    write(packed(), path, request.param)
+    return Stored(path, engine, request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a Zarr array."""
+    write(packed(), tmp_path / "x.zarr", "zarr 2")
+    return tmp_path / "x.zarr"
+
+
+def opened(stored: Stored | Path, **options: Any) -> Any:
+    path, engine = stored[:2] if isinstance(stored, Stored) else (stored, "zarr")
+    if engine == "zarr":
+        options = {"consolidated": False, **options}
+    return xr.open_dataset(path, **{"engine": engine, "chunks": {}, **options})
 
 
 def read_here(x: da.Array) -> Any:
@@ -128,13 +173,15 @@ VARIABLES = ("packed", "plain", "big", "unsigned", "flags", "when", "spans", "na
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_decoded_variables_are_the_same_and_read_by_us(path: Path, reads: Reads, name: str) -> None:
-    x = opened(path)[name]
+def test_variables_are_the_same_and_read_by_us(stored: Stored, reads: Reads, name: str) -> None:
+    x = opened(stored)[name]
     expected = x.data.compute(scheduler="sync")
     reads.ours.clear(), reads.theirs.clear()
     same(read_here(x.data), expected)
-    assert reads.ours
-    assert not reads.theirs
+    # Strings of NetCDF are of any length.
+    is_ours = name != "names" or stored.engine == "zarr"
+    assert bool(reads.ours) == is_ours
+    assert not (is_ours and reads.theirs)
 
 
 SELECTIONS: dict[str, tuple[Callable[[Any], Any], bool]] = {
@@ -156,10 +203,10 @@ SELECTIONS: dict[str, tuple[Callable[[Any], Any], bool]] = {
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-def test_selections_before_chunking(path: Path, reads: Reads, selection: str) -> None:
+def test_selections_before_chunking(stored: Stored, reads: Reads, selection: str) -> None:
     select, is_ours = SELECTIONS[selection]
     for name in ("packed", "big"):
-        x = select(opened(path, chunks=None)[name]).chunk()
+        x = select(opened(stored, chunks=None)[name]).chunk()
         x = x.chunk({dim: 3 for dim in x.dims})
         expected = x.data.compute(scheduler="sync")
         reads.ours.clear(), reads.theirs.clear()
@@ -171,9 +218,9 @@ def test_selections_before_chunking(path: Path, reads: Reads, selection: str) ->
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("chunks", [{}, {"time": 3, "x": 5}, {"time": 16}, {"time": -1}])
 def test_chunks_of_dask_and_inlined_arrays(
-    path: Path, reads: Reads, chunks: dict[str, int], inline: bool
+    stored: Stored, reads: Reads, chunks: dict[str, int], inline: bool
 ) -> None:
-    x = opened(path, chunks=chunks, inline_array=inline).packed
+    x = opened(stored, chunks=chunks, inline_array=inline).packed
     expected = x.data.compute(scheduler="sync")
     reads.ours.clear(), reads.theirs.clear()
     same(read_here(x.data), expected)
@@ -194,25 +241,30 @@ def test_dasks_own_arrays_of_zarr(path: Path, reads: Reads, inline: bool) -> Non
     same(dc.cumsum(x, axis=0).compute(), np.cumsum(whole, axis=0))
 
 
-def test_several_files_as_one_array(tmp_path: Path, reads: Reads) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_several_files_as_one_array(tmp_path: Path, reads: Reads, kind: str) -> None:
+    engine, _ = FORMATS[kind]
+    if engine != "zarr":
+        pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
     ds = packed(24)
-    paths = [tmp_path / f"{i}.zarr" for i in range(3)]
+    paths = [tmp_path / f"{i}.{engine}" for i in range(3)]
     for i, path in enumerate(paths):
-        ds.isel(time=slice(8 * i, 8 * i + 8)).to_zarr(path, consolidated=False, zarr_format=2)
+        write(ds.isel(time=slice(8 * i, 8 * i + 8)), path, kind)
     kept = dict.fromkeys(("data_vars", "coords"), "minimal")
     options = {"combine": "nested", "concat_dim": "time", "compat": "override", **kept}
-    x = xr.open_mfdataset(paths, engine="zarr", consolidated=False, **options)
+    options |= {"consolidated": False} if engine == "zarr" else {}
+    x = xr.open_mfdataset(paths, engine=engine, **options)
     expected = x.packed.data.compute()
     reads.ours.clear(), reads.theirs.clear()
     same(read_here(x.packed.data), expected)
-    assert len(reads.ours) == 3
+    assert len(reads.ours) == 6
     assert not reads.theirs
 
 
-def test_results_keep_what_xarray_says(path: Path, reads: Reads) -> None:
+def test_results_keep_what_xarray_says(stored: Stored, reads: Reads) -> None:
     import dask_coop.xarray  # noqa: F401
 
-    ds = opened(path)
+    ds = opened(stored)
     expected = ds.packed.mean("time", keep_attrs=True).compute()
     reads.ours.clear(), reads.theirs.clear()
     mean = ds.packed.coop.mean("time")
@@ -288,25 +340,27 @@ def test_variable_length_strings_are_left_alone(tmp_path: Path) -> None:
     assert reading.read_by_us(x) is x
 
 
-def test_files_written_anew_give_new_values(tmp_path: Path, reads: Reads) -> None:
-    def write(values: Any) -> None:
-        xr.Dataset({"v": (("t", "x"), values)}).to_zarr(
-            tmp_path / "n.zarr", mode="w", consolidated=False, encoding={"v": {"chunks": (4, 4)}}
-        )
-
-    values = np.arange(64.0).reshape(8, 8)
-    write(values)
+def test_files_written_anew_give_new_values(stored: Stored, reads: Reads) -> None:
     # Cells are taken by several tasks.
-    x = opened(tmp_path / "n.zarr", chunks={"t": 3, "x": 3}).v.data
-    assert dc.sum(x).compute() == values.sum()
-    assert dc.sum(x[:3]).compute() == values[:3].sum()
-    write(values + 1)
-    assert dc.sum(x).compute() == (values + 1).sum()
+    ds = opened(stored, chunks={"time": 3, "x": 3})
+    x, total = ds.packed.data, packed().packed.sum().item()
+    assert dc.nansum(x).compute() == pytest.approx(total)
+    assert dc.nansum(x[:3]).compute() == pytest.approx(packed().packed[:3].sum().item())
+    ds.close()
+    other = packed()
+    other["packed"] = other.packed.copy(data=other.packed.values + 1)
+    other.packed.encoding = packed().packed.encoding
+    if stored.engine == "zarr":
+        shutil.rmtree(stored.path)
+    else:
+        stored.path.unlink()
+    write(other, stored.path, stored.format, 2e9)
+    assert dc.nansum(x).compute() == pytest.approx(other.packed.sum().item())
     assert reads.ours
 
 
-def test_tasks_travel_to_other_processes(path: Path) -> None:
-    x = reading.read_by_us(opened(path).packed.data)
+def test_tasks_travel_to_other_processes(stored: Stored) -> None:
+    x = reading.read_by_us(opened(stored).packed.data)
     there = pickle.loads(pickle.dumps(dict(x.dask)))
     same(dask.get(there, (x.name, 0, 0)), x.blocks[0, 0].compute())
 
