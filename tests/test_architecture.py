@@ -123,6 +123,7 @@ def forbidden(source: str, name: str) -> list[str]:
 LAYERS = ("dask.highlevelgraph", "dask.task_spec", "dask.blockwise")
 READERS = {
     "api.call.planning": "lowers the expressions of Dask's query planning",
+    "api.call.reading": "has arrays of files read otherwise, in layers that others have written",
     "api.explain": "reads the graphs that others have written",
 }
 
@@ -305,6 +306,7 @@ SMALL = {
     "cli/describe/members.py": "every reader of files with several arrays asks it",
     "cli/output.py": "every command prints by it",
     "cli/run.py": "one command",
+    "files/lazy.py": "imports xarray, which not all have",
     "cluster/preload.py": "the documented name of `--preload`",
     "cuda/programs/base.py": "every generator of programs starts from it",
 }

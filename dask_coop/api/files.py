@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import accumulate
 from typing import Any
 
 import dask.array as da
@@ -12,7 +11,7 @@ from dask.array.core import from_array, normalize_chunks
 from dask.tokenize import tokenize
 
 from dask_coop.api.call.public import public
-from dask_coop.files.stored import StoredArray
+from dask_coop.files.stored import StoredArray, cuts
 from dask_coop.graph import config
 
 
@@ -106,7 +105,7 @@ def from_zarr(
         dtype=stored.dtype,
         previous_chunks=stored.chunks,
     )
-    stored = StoredArray(array, concurrency, _cuts(sizes, stored.cell))
+    stored = StoredArray(array, concurrency, cuts(sizes, stored.cell))
     return from_array(
         stored,
         sizes,
@@ -128,11 +127,3 @@ def _open(
     if isinstance(url, str) and "://" in url:
         options = {"storage_options": storage_options or None, **options}
     return zarr.open_array(store=url, path=component or "", **{"mode": "r", **options})
-
-
-def _cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:
-    """Return whether chunks end within cells."""
-    return any(
-        any(end % n for end in [*accumulate(lengths)][:-1])
-        for lengths, n in zip(sizes, cell, strict=True)
-    )

@@ -154,6 +154,13 @@ def check_crc32c(data: Bytes) -> Bytes:
     return content
 
 
+def check_fletcher32(data: Bytes) -> Bytes:
+    """Return `data` without the checksum that HDF5 puts at its end."""
+    from numcodecs.fletcher32 import Fletcher32
+
+    return np.frombuffer(Fletcher32().decode(data), "u1")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A codec of bytes.
@@ -330,8 +337,9 @@ def _step(
     name: str, config: Mapping[str, Any], size: int | None, elements: np.dtype[Any]
 ) -> tuple[Step, int | None]:
     """Return the decoder of a codec, and the size of `size` bytes encoded, None if unknown."""
-    if name == "crc32c" and "id" not in config:
-        return Step(name, check_crc32c, None), None if size is None else size + 4
+    checks = {"crc32c": check_crc32c, "fletcher32": check_fletcher32}
+    if name in checks and "id" not in config:
+        return Step(name, checks[name], None), None if size is None else size + 4
     if size is None:
         raise NotSupported(f"the codec {name!r} behind another one that compresses")
     if name == "shuffle":

@@ -13,7 +13,7 @@ import math
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product, repeat
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -114,14 +114,22 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         """Return elements; Zarr itself has indices other than slices and integers."""
-        selected = None if self._layout is None else _selected(index, self.shape)
-        if self._layout is None or selected is None:
+        taken = None if self._layout is None else selected(index, self.shape)
+        if self._layout is None or taken is None:
             return self.array[index]
-        ranges, steps = selected
+        ranges, steps = taken
         out = np.empty([*map(len, ranges)], self.dtype)
         if out.size:
-            _Reading(self, self._layout, out).run(ranges)
+            Reading(self.source, self._layout, out, self.is_cut).run(ranges)
         return out[steps]
+
+
+def cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:
+    """Return whether chunks of these sizes end within cells."""
+    return any(
+        any(end % n for end in [*accumulate(lengths)][:-1])
+        for lengths, n in zip(sizes, cell, strict=True)
+    )
 
 
 def local_root(store: Any) -> str | None:
@@ -136,7 +144,7 @@ def local_root(store: Any) -> str | None:
     return str(store.path) if "file" in protocols else None
 
 
-def _selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
+def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
     """Return the ascending range of each axis that an index selects, and an index into these.
 
     None if the index is not made of slices, integers and an ellipsis.
@@ -176,19 +184,23 @@ def _along(taken: range, size: int) -> Iterator[tuple[int, slice, slice]]:
         done += n
 
 
-class _Reading:
+class Reading:
     """The reading of some elements.
 
     Parameters
     ----------
-    stored : StoredArray
+    source : LocalFiles or ZarrStore
     layout : Layout
     out : array
         Where they are to be.
+    is_cut : bool
+        Whether other tasks need other elements of the same cells.
     """
 
-    def __init__(self, stored: StoredArray, layout: Layout, out: Any) -> None:
-        self._source, self._is_cut = stored.source, stored.is_cut
+    def __init__(
+        self, source: LocalFiles | ZarrStore, layout: Layout, out: Any, is_cut: bool
+    ) -> None:
+        self._source, self._is_cut = source, is_cut
         self._layout, self._chain, self._out = layout, layout.chain, out
 
     def run(self, ranges: list[range]) -> None:
@@ -273,19 +285,29 @@ class _Reading:
     ) -> Generator[tuple[Cell, None], None, list[_Asked]]:
         """Yield the cells that shards do not have, and return the requests of the others."""
         asked: list[_Asked] = []
-        indices = self._read([shards.request(key) for key in objects])
-        for data, (key, of) in zip(indices, objects.items(), strict=True):
+        for places, (key, of) in zip(self._places(shards, objects), objects.items(), strict=True):
             stored: list[tuple[Cell, tuple[int, int]]] = []
-            with self._blaming(key):
-                places = None if data is None else shards.places(data, scratch)
+            with blaming(self._source.name, key):
                 for cell, inner in of:
-                    found = None if places is None else place(places, inner, self._chain.most)
-                    if found is None:
+                    span = None if places is None else place(places, inner, self._chain.most)
+                    if span is None:
                         yield cell, None
                     else:
-                        stored.append((cell, found))
+                        stored.append((cell, span))
             asked += _joined(key, stored)
         return asked
+
+    def _places(self, shards: Shards, objects: dict[str, list[_Inner]]) -> Iterator[Any]:
+        """Yield offset and length of the cells of each shard; None if it is not stored."""
+        if shards.known is not None:
+            yield from repeat(shards.known, len(objects))
+            return
+        for data, key in zip(
+            self._read([shards.request(key) for key in objects]), objects, strict=True
+        ):
+            with blaming(self._source.name, key):
+                places = None if data is None else shards.places(data, scratch)
+            yield places
 
     def _room(self, cell: Cell) -> Bytes | None:
         """Return the memory of the result where a cell can be decoded; None if nowhere."""
@@ -299,7 +321,7 @@ class _Reading:
     def _elements(self, key: str, cell: Cell, data: Bytes) -> Any:
         """Return the elements of a cell, given its stored bytes."""
         room = self._room(cell)
-        with self._blaming(key):
+        with blaming(self._source.name, key):
             elements = self._chain.decode(data, room, scratch)
         return self._out if room is not None else elements
 
@@ -307,25 +329,26 @@ class _Reading:
         with closing(self._source.read(requests)) as answers:
             for request in requests:
                 start = perf_counter()
-                with self._blaming(request.key):
+                with blaming(self._source.name, request.key):
                     data = next(answers)
                 self._rate.reading += perf_counter() - start
                 self._rate.stored += 0 if data is None else data.nbytes
                 yield data
 
-    @contextmanager
-    def _blaming(self, key: str) -> Iterator[None]:
-        """Add the name of the store and the object to errors raised in a block."""
-        try:
-            yield
-        except MemoryError:
+
+@contextmanager
+def blaming(name: str, key: str) -> Iterator[None]:
+    """Add the name of the store and the object to errors raised in a block."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
             raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise
-            kind = TimeoutError if isinstance(error, TimeoutError) else OSError
-            reason = str(error) or type(error).__name__
-            raise kind(f"{self._source.name}: cannot read the chunk {key!r}: {reason}") from error
+        kind = TimeoutError if isinstance(error, TimeoutError) else OSError
+        reason = str(error) or type(error).__name__
+        raise kind(f"{name}: cannot read the chunk {key!r}: {reason}") from error
 
 
 class _Bytes(NamedTuple):

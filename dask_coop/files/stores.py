@@ -87,6 +87,16 @@ def scratch(number: int, nbytes: int) -> Bytes:
     return buffer[:nbytes]
 
 
+def read_into(data: Bytes, descriptor: int, begin: int) -> None:
+    """Fill `data` with the bytes of a file from `begin` on."""
+    done = 0
+    while done < data.nbytes:
+        n = os.preadv(descriptor, [data.data[done:]], begin + done)
+        if not n:
+            raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
+        done += n
+
+
 class LocalFiles:
     """The files of a local folder.
 
@@ -117,12 +127,7 @@ class LocalFiles:
             if begin + nbytes > size:
                 raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
             data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
-            done = 0
-            while done < nbytes:
-                n = os.preadv(descriptor, [data.data[done:]], begin + done)
-                if not n:
-                    raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
-                done += n
+            read_into(data, descriptor, begin)
             return data
         except IsADirectoryError:
             return None
