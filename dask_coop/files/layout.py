@@ -19,7 +19,7 @@ from dask_coop.files.codecs import Bytes, Chain, Config, NotSupported, chain
 from dask_coop.files.stores import Request
 
 #: In the index of a shard: offset and length of a chunk that it does not have.
-_ABSENT = np.iinfo("u8").max
+ABSENT = np.iinfo("u8").max
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,4 +143,4 @@ def _shards(codec: Any, cells: tuple[int, ...]) -> Shards:
 def place(places: Any, cell: tuple[int, ...]) -> tuple[int, int] | None:
     """Return the offset and length of a cell of a shard; None if the shard does not have it."""
     offset, nbytes = (int(number) for number in places[cell])
-    return None if offset == nbytes == _ABSENT else (offset, nbytes)
+    return None if offset == nbytes == ABSENT else (offset, nbytes)

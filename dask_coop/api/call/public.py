@@ -218,7 +218,8 @@ def _completed(docstring: str, base: Callable[..., Any]) -> str:
 
 def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise TypeError if a keyword in `given` is no parameter of the function `name`."""
-    if given.keys() <= parameters.keys():
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if takes_any or given.keys() <= parameters.keys():
         return
     wrong = next(key for key in given if key not in parameters)
     meant = [key for key in parameters if wrong in AXES and key in AXES]
