@@ -47,6 +47,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.algebra import monoids
+from dask_coop.api.call.names import no_attribute
 from dask_coop.api.call.report import report
 from dask_coop.api.call.results import Description, Histogram, Histogram2D
 from dask_coop.api.cumulative import (
@@ -238,13 +239,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Only clusters need the plugin, so only they pay for importing distributed.
-    if name == "CoopPlugin":
-        from dask_coop.cluster.plugin import CoopPlugin
+def __dir__() -> list[str]:
+    return __all__
 
-        return CoopPlugin
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+# Type checkers would take any name for one of the module's.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # Only clusters need the plugin, so only they pay for importing distributed.
+        if name == "CoopPlugin":
+            from dask_coop.cluster.plugin import CoopPlugin
+
+            return CoopPlugin
+        raise no_attribute(f"module {__name__!r}", name, __all__, __name__)
 
 
 async def dask_setup(node: Any) -> None:

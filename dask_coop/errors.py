@@ -49,7 +49,11 @@ class Closed(RuntimeError):
 
 
 class FallbackWarning(UserWarning):
-    """Issued if a call is left to Dask or runs as a graph, and ``coop.fallback`` is "warn"."""
+    """Issued if a call is left to Dask or runs as a graph, and ``coop.fallback`` is "warn".
+
+    While `install` is in force, also if NumPy computes Dask arrays in memory, unless
+    ``coop.fallback`` is "raise".
+    """
 
 
 class CooperativeTimeout(RuntimeError):
@@ -68,6 +72,8 @@ def remedy(dtype: np.dtype[Any], kinds: str) -> str:
     """Return advice on how to convert elements of a refused dtype to one of the `kinds`."""
     if dtype.names:
         return f"take one of its fields: x[{dtype.names[0]!r}]"
+    if dtype.kind in "SUT":
+        return "unique and value_counts take strings; .astype('f8') reads numbers from them"
     if dtype.kind in "mM":
         return ".view('i8') has its ticks, NaT as the least integer"
     if dtype.kind == "c" and "c" not in kinds:

@@ -83,6 +83,7 @@ ADVICE = {
     "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right; it was made by '
     "Dask's function or by a graph, for the reason that the warning has.",
     "{name} has {…} chunks and {other}": "Move one of them: `dc.to_gpu` or `dc.to_host`.",
+    "out= takes no array of dask-array": "With `install`, dask-array's own function writes to it.",
     "{name} has chunks of type": "Sparse chunks and the like have no kernels here.",
     "ptp does not take dtype bool": "Convert it, such as with `.astype('i1')`.",
     "For arrays which have more than one dimension": "Name the axis, or flatten the array.",
@@ -114,6 +115,10 @@ ADVICE = {
     "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
     "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
     "chunk {key} is not in memory: it is {state}": "Persist the array, and wait for it.",
+    "the chunks of {name} are futures of": "Nothing: a graph runs there. Collectives need chunks "
+    "that a `distributed.Client` has persisted.",
+    "the chunks of {name} are not on workers": "Nothing: a graph runs there. Collectives need "
+    "chunks that a `distributed.Client` has persisted.",
     "the chunks of {name} are not in memory": "`x = x.persist()` with a client.",
     "its chunks belong to several clients": "Make all arrays of a call by one client.",
     "the scheduler does not take part": "It has been restarted: call again.",
@@ -144,11 +149,15 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
         "`bins` must be positive, when an integer",
         "`bins` must increase monotonically, when an array",
     ),
+    ("api/call/fallback", "message"): (
+        "{name} {how}: {cause}",
+        "numpy.{name} computes its arrays{size} in memory: {cause}; {advice}",
+    ),
     ("api/extrema", "nothing"): ("attempt to get {name} of an empty sequence",),
     ("api/flox_calls", "str(error)"): (),
     ("api/monoids/monoid", "caller"): (),
     ("api/order", "self.refusal"): (
-        "Quantiles must be in the range [0, 1]",
+        "Quantiles must be in the range [0, 1]; take percentile, or divide percentages by 100",
         "Percentiles must be in the range [0, 100]",
     ),
     ("api/monoids/ufuncs", "caller"): (),

@@ -29,6 +29,7 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
+from dask_coop.api.call.planning import held_graph
 from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.files import rates
@@ -171,11 +172,11 @@ def _collections(x: Any) -> Iterator[Any]:
 
 def _kinds(collection: Any) -> dict[str, str]:
     """Return the kind of chunks of each array in a graph, by its name; empty if unknown."""
-    kinds, graphs = {}, [collection]
-    if (plan := getattr(collection, "_expr", None)) is not None:
-        graphs += (getattr(expression, "_array", None) for expression in plan.walk())
+    kinds = {}
+    plan = getattr(collection, "_expr", None)
+    graphs = [collection.__dask_graph__()] if plan is None else map(held_graph, plan.walk())
     for graph in graphs:
-        for name, layer in getattr(getattr(graph, "dask", None), "layers", {}).items():
+        for name, layer in getattr(graph, "layers", {}).items():
             module = (layer.collection_annotations or {}).get("chunk_type", "").partition(".")[0]
             kinds[name] = _KINDS.get(module, "")
     return kinds

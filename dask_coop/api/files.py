@@ -1,4 +1,4 @@
-"""Arrays of files: lazy arrays of what is stored, and stored arrays of lazy ones."""
+"""Lazy arrays of Zarr arrays, and Zarr arrays of lazy ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def from_zarr(
         The name of the result. By default it is derived from the arguments and the metadata.
     inline_array : bool, default False
         Whether each task holds the array, as in `dask.array.from_array`.
-    **kwargs
+    kwargs : dict
         More arguments of `zarr.open_array`, such as ``zarr_format``.
 
     Returns
@@ -102,8 +102,7 @@ def from_zarr(
     >>> import numpy as np, zarr
     >>> import dask_coop as dc
     >>> store = zarr.storage.MemoryStore()
-    >>> zarr.create_array(store, data=np.arange(6.0), chunks=(3,))
-    <Array memory://... shape=(6,) dtype=float64>
+    >>> _ = zarr.create_array(store, data=np.arange(6.0), chunks=(3,))
     >>> float(dc.sum(dc.from_zarr(store)).compute())
     15.0
     """
@@ -192,7 +191,7 @@ def to_zarr(
     fsync : bool, default False
         Whether chunks are on the disk when their task ends, so that a call can be resumed even
         after the machine has lost its power.
-    **kwargs
+    kwargs : dict
         More arguments of `zarr.create_array`, such as ``zarr_format``, ``chunks``, ``shards``,
         ``compressors``, ``filters``, ``fill_value`` and ``attributes``.
 
@@ -316,7 +315,7 @@ class _Where(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is written where.
+    """An array, aligned with the Zarr array that it is written to.
 
     Attributes
     ----------

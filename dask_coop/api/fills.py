@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,14 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, windows
+
+#: The values that each argument of `ewm_mean` may have, and how messages describe them.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "alpha": (lambda alpha: 0 < alpha <= 1, "above 0 and at most 1"),
+    "span": (lambda span: span >= 1, "at least 1"),
+    "halflife": (lambda halflife: halflife > 0, "above 0"),
+    "com": (lambda com: com >= 0, "at least 0"),
+}
 
 
 @public("scan", dask=False)
@@ -260,20 +269,34 @@ def cumulative_trapezoid(
     """
     if initial is not None and initial != 0:
         raise ValueError(f"initial must be None or 0, got {initial!r}")
+    if executor.runner() is not None:
+        raise Declined("areas between samples are made by tasks, which take those of two chunks")
+    areas, axis = areas_between("cumulative_trapezoid", y, x, dx, axis)
+    return cumsum(areas, axis, include_initial=initial is not None)
+
+
+def areas_between(name: str, y: Any, x: Any, dx: float, axis: int) -> tuple[da.Array, int]:
+    """Return the areas between neighbouring samples, one less than there are, and their axis.
+
+    Parameters
+    ----------
+    name : str
+        The function that integrates them.
+    y, x, dx, axis
+        As for :func:`cumulative_trapezoid`.
+    """
     array = asanyarray(y)
-    refuse_masked("cumulative_trapezoid", array._meta)
-    bind(SUM, array.dtype, array.dtype, "cumulative_trapezoid")
+    refuse_masked(name, array._meta)
+    bind(SUM, array.dtype, array.dtype, name)
     axis = validate_axis(axis, array.ndim)
     if array.shape[axis] == 0:
         raise ValueError(f"y must have a sample along axis {axis}, got shape {array.shape}")
-    if executor.runner() is not None:
-        raise Declined("areas between samples are made by tasks, which take those of two chunks")
     array = _without_empty(array, axis)
-    places = None if x is None else _places(x, array, axis)
+    places = None if x is None else _places(name, x, array, axis)
     dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))
     dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
-    areas = windows.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
-    return cumsum(areas, axis, include_initial=initial is not None)
+    prefix = name.replace("_", "-")
+    return windows.areas(array, places, float(dx), axis, dtype, prefix), axis
 
 
 def _alpha(**arguments: float | None) -> float:
@@ -285,10 +308,9 @@ def _alpha(**arguments: float | None) -> float:
             f"ewm_mean takes one of {names}; got {', '.join(values) or 'none of them'}"
         )
     ((name, value),) = values.items()
-    least = 1 if name == "span" else 0
-    allowed = value >= least if name in ("span", "com") else value > 0
-    if not isinstance(value, Real) or not allowed or (name == "alpha" and value > 1):
-        raise ValueError(f"{name} is out of its range, got {value!r}")
+    allowed, means = _RANGES[name]
+    if not isinstance(value, Real) or not allowed(value):
+        raise ValueError(f"{name} of ewm_mean must be {means}, got {value!r}")
     match name:
         case "span":
             return 2 / (value + 1)
@@ -306,11 +328,11 @@ def _without_empty(x: da.Array, axis: int) -> da.Array:
     return rechunk(x, (*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]))
 
 
-def _places(x: Any, y: da.Array, axis: int) -> da.Array:
+def _places(name: str, x: Any, y: da.Array, axis: int) -> da.Array:
     """Return the positions of samples, in the chunks of `y` or of its axis."""
     places = asanyarray(x)
-    refuse_masked("cumulative_trapezoid", places._meta)
-    bind(SUM, places.dtype, places.dtype, "cumulative_trapezoid")
+    refuse_masked(name, places._meta)
+    bind(SUM, places.dtype, places.dtype, name)
     if places.ndim not in (1, y.ndim):
         raise ValueError(f"x must have 1 dimension, or {y.ndim} as y has, got {places.ndim}")
     line = places.ndim == 1

@@ -112,7 +112,8 @@ def quantile(
     if name.endswith("percentile"):
         fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
     else:
-        fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
+        instead = "take percentile, or divide percentages by 100"
+        fractions = Fractions(q, 1, f"Quantiles must be in the range [0, 1]; {instead}")
     return _quantiles(name, a, fractions, arguments)
 
 

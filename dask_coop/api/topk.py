@@ -157,8 +157,9 @@ def sort(
     order: None = None,
     *,
     stable: bool | None = None,
+    descending: bool | None = None,
 ) -> da.Array:
-    """Sort the elements along an axis in ascending order, NaN last.
+    """Sort the elements along an axis, NaN last.
 
     Tasks gather whole lines: several chunks along the axis become one, and the other axes are cut
     so that chunks keep about their size. A task holds whole lines and their sorted copy, so memory
@@ -179,6 +180,9 @@ def sort(
         Only for NumPy's signature: there is no order of fields.
     stable : bool, optional
         Whether to keep equal elements in their order; an alternative to `kind`.
+    descending : bool, optional
+        Whether the largest come first, as in NumPy 2.5. NaN and NaT are last in both orders. A task
+        needs memory for another copy of its lines.
 
     Returns
     -------
@@ -200,7 +204,8 @@ def sort(
     >>> dc.sort(da.from_array([3, 1, 2], chunks=2)).compute()
     array([1, 2, 3])
     """
-    return _sorted(name, asanyarray(a), axis, _is_stable(name, kind, order, stable))
+    is_stable = _is_stable(name, kind, order, stable)
+    return _sorted(name, asanyarray(a), axis, is_stable, bool(descending))
 
 
 @like(sort)
@@ -216,7 +221,9 @@ def argsort() -> None:
     axis, kind, order
         As for :func:`sort`. As in NumPy, indices of equal elements are in any order by default.
     stable : bool, optional
-        As for :func:`sort`: with True, the first of equal elements comes first.
+        As for :func:`sort`: with True, the first of equal elements comes first, in both orders.
+    descending : bool, optional
+        As for :func:`sort`.
 
     Returns
     -------
@@ -252,7 +259,7 @@ def _is_stable(name: str, kind: Any, order: Any, stable: Any) -> bool:
     return bool(stable) or _KINDS[kind]
 
 
-def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
+def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: bool) -> da.Array:
     """Sort blocks of whole lines by the backend's function `name`."""
     if x.dtype.names is not None:
         raise TypeError(f"{name} does not take dtype {x.dtype}; take one of its fields")
@@ -263,12 +270,12 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     along = validate_axis(as_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
     return map_blocks(
-        partial(_sort_block, function=name, axis=along, stable=stable),
+        partial(_sort_block, function=name, axis=along, stable=stable, descending=descending),
         _whole_lines(x, along),
         **declared_by(x),
         dtype=dtype,
         meta=chunks.zeros_like(x._meta, dtype),
-        name=f"{name}-{tokenize(x, along, stable)}",
+        name=f"{name}-{tokenize(x, along, stable, descending)}",
     )
 
 
@@ -332,5 +339,29 @@ def _indices(k: int, axis: int, state: State) -> Any:
 
 
 @casts
-def _sort_block(x: Any, *, function: str, axis: int, stable: bool) -> Any:
-    return getattr(chunks.backend_of(x), function)(x, axis, stable)
+def _sort_block(x: Any, *, function: str, axis: int, stable: bool, descending: bool) -> Any:
+    sort = getattr(chunks.backend_of(x), function)
+    if not descending:
+        return sort(x, axis, stable)
+    native = x.astype(x.dtype.newbyteorder("="), copy=False)
+    if (mirrored := _mirrored(native)) is None:
+        # A stable sort of the elements from the last to the first keeps equal ones in their order.
+        backward = np.flip(sort(np.flip(x, axis), axis, stable), axis)
+        return x.shape[axis] - 1 - backward if function == "argsort" else backward
+    ordered = sort(mirrored, axis, stable)
+    if function == "argsort":
+        return ordered
+    return _mirrored(ordered).view(native.dtype).astype(x.dtype, copy=False)
+
+
+def _mirrored(x: Any) -> Any:
+    """Return numbers that sort the other way, NaN still last; None for other elements.
+
+    Twice mirrored, they are what they were.
+    """
+    if x.dtype.kind in "fc" or x.dtype.name == "bfloat16":
+        return -x
+    if x.dtype.kind in "mM":
+        # NaT, the least integer, becomes the greatest.
+        return ~x.view("i8")
+    return ~x if x.dtype.kind in "biu" else None

@@ -38,7 +38,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.cluster.futures import wait
+from dask_coop.cluster.futures import is_future, other_scheduler, wait
 from dask_coop.cluster.jobs import (
     Count,
     Downsweep,
@@ -338,8 +338,20 @@ def _futures(x: Array, indices: Sequence[Index]) -> list[Future]:
     for i, node in enumerate(nodes):
         while isinstance(node, Alias):
             node = nodes[i] = x.dask.get(node.target)
-        if not isinstance(node, Future):
-            raise Declined(f"the chunks of {name} are not in memory on a cluster: persist them")
+        if isinstance(node, Future):
+            continue
+        other = other_scheduler()
+        if is_future(node):
+            raise Declined(
+                f"the chunks of {name} are futures of {other or 'another scheduler'}, and "
+                "collectives run on workers of distributed's scheduler"
+            )
+        if other:
+            raise Declined(
+                f"the chunks of {name} are not on workers of distributed's scheduler, on which "
+                f"collectives run, as Dask computes by {other}"
+            )
+        raise Declined(f"the chunks of {name} are not in memory on a cluster: persist them")
     return nodes
 
 

@@ -1,4 +1,4 @@
-"""Find the client that futures belong to, and wait until they are done."""
+"""Find the client or the scheduler that futures belong to, and wait until they are done."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import distributed
+from dask.base import get_scheduler
 from distributed import Client, Future
 
 
@@ -25,6 +26,17 @@ def wait(futures: Sequence[Future]) -> None:
             distributed.wait(futures)
     else:
         client.sync(_wait, futures)
+
+
+def is_future(node: Any) -> bool:
+    """Return whether a node of a graph is a future, of any scheduler."""
+    return all(hasattr(type(node), name) for name in ("done", "result"))
+
+
+def other_scheduler() -> str:
+    """Return the package of Dask's scheduler in use; "" for those of Dask, distributed and ours."""
+    package, _, _ = (getattr(get_scheduler(), "__module__", None) or "").partition(".")
+    return "" if package in ("dask", "distributed", "dask_coop") else package
 
 
 def is_persisted(x: Any) -> bool:

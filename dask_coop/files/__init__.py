@@ -1,1 +1,1 @@
-"""Read what is stored in chunks, such as Zarr arrays, by the threads that need it."""
+"""Read arrays that are stored in chunks, by the threads that need them."""

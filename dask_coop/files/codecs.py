@@ -107,20 +107,20 @@ def decode_blosc(data: Bytes, out: Bytes) -> None:
 
 def inflate(data: Bytes, out: Bytes, window: int) -> None:
     """Fill `out` from a stream of zlib, or the members of a gzip file (RFC 1950, RFC 1952)."""
-    rest, position = data.data, 0
+    stream, position = data.data, 0
     while True:
         decoder = zlib.decompressobj(window)
         # One byte more shows that the stream goes on.
-        content = decoder.decompress(rest, out.nbytes - position + 1)
+        content = decoder.decompress(stream, out.nbytes - position + 1)
         if position + len(content) > out.nbytes:
             raise _wrong(position + len(content), out)
         if not decoder.eof:
             raise ValueError("its stream ends early")
         out[position : position + len(content)] = np.frombuffer(content, "u1")
         position += len(content)
-        rest = memoryview(decoder.unused_data)
+        stream = memoryview(decoder.unused_data)
         # A gzip file may have several members, and zeros behind them.
-        if window != _WINDOWS["gzip"] or not bytes(rest).strip(b"\0"):
+        if window != _WINDOWS["gzip"] or not bytes(stream).strip(b"\0"):
             break
     if position < out.nbytes:
         raise _wrong(position, out)
@@ -234,9 +234,9 @@ class Chain:
                     data = step.decode(data)
                     continue
                 is_last = step is self.steps[-1]
-                made = out if out is not None and is_last else scratch(1 + i % 2, step.nbytes)
-                step.decode(data, made)
-                data = made
+                target = out if out is not None and is_last else scratch(1 + i % 2, step.nbytes)
+                step.decode(data, target)
+                data = target
             except MemoryError:
                 raise
             except Exception as error:
@@ -314,7 +314,7 @@ def chain(
 def _step(
     name: str, config: Mapping[str, Any], size: int | None, elements: np.dtype[Any]
 ) -> tuple[Step, int | None]:
-    """Return the decoder of a codec that takes `size` bytes, and what it makes of them."""
+    """Return the decoder of a codec, and the size of `size` bytes encoded, None if unknown."""
     if name == "crc32c" and "id" not in config:
         return Step(name, check_crc32c, None, config), None if size is None else size + 4
     if size is None:

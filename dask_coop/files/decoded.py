@@ -1,4 +1,4 @@
-"""Keep decoded cells while several tasks need parts of them.
+"""Keep decoded cells while several tasks need some of each.
 
     task 1 --takes 3/4--> cell, decoded by task 1 <--takes 1/4, waits for task 1-- task 2
 

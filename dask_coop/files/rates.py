@@ -1,4 +1,4 @@
-"""Count what is read and decoded, and in how many seconds of a thread.
+"""Count the bytes that are read and decoded, and the seconds that this takes.
 
 `explain` shows it of an array, and the pages of a cluster show the sums of each worker.
 """
@@ -23,7 +23,7 @@ _MOST = 1000
 
 @dataclass(slots=True)
 class Rate:
-    """What was read and decoded of an array.
+    """Bytes and seconds of reading and decoding an array.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Rate:
     decoding: float = 0.0
 
     def __str__(self) -> str:
-        """Return the figures, and what takes most of the time."""
+        """Return bytes, speed, and whether reading or decoding takes longer."""
         seconds = self.reading + self.decoding
         if not seconds:
             return "nothing read"
@@ -55,7 +55,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def added(name: str) -> Iterator[Rate]:
-    """Add what is counted within to what is known of an array; the seconds left are decoding."""
+    """Add the counts of a block to those of an array; seconds not spent reading are decoding."""
     rate, start = Rate(), perf_counter()
     try:
         yield rate
@@ -76,5 +76,5 @@ def added(name: str) -> Iterator[Rate]:
 
 
 def of(name: str) -> Rate | None:
-    """Return what this process has read of an array; None if nothing."""
+    """Return the counts of an array in this process, or None."""
     return _rates.get(name)

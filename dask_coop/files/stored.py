@@ -31,14 +31,14 @@ _REQUEST_BYTES = 8 << 20
 
 
 class Cell(NamedTuple):
-    """What an index takes of a cell.
+    """The elements of a cell that an index selects.
 
     Attributes
     ----------
     number : tuple of int
-        Of the cell along each axis.
+        The place of the cell along each axis.
     source, target : tuple of slice
-        What is taken of the cell, and where it is in the result.
+        The elements in the cell, and their place in the result.
     """
 
     number: tuple[int, ...]
@@ -86,11 +86,11 @@ class StoredArray:
         return type(self), (self.array, self.concurrency, self.is_cut)
 
     def __dask_tokenize__(self) -> Any:
-        """Return what identifies the array in Dask's names."""
+        """Return the values that identify the array in Dask's names."""
         return type(self).__name__, self.array, self.is_cut
 
     def __repr__(self) -> str:
-        """Return what is stored where."""
+        """Return the array that is read."""
         return f"{type(self).__name__}({self.array!r})"
 
     @property
@@ -100,12 +100,12 @@ class StoredArray:
 
     @property
     def cell(self) -> tuple[int, ...]:
-        """The shape of what is decoded at once."""
+        """The shape of a cell."""
         return self._layout.chain.shape if self._layout else self.chunks
 
     @cached_property
     def source(self) -> LocalFiles | ZarrStore:
-        """Where its bytes are."""
+        """The store that has its bytes."""
         array = self.array
         root = local_root(array.store)
         if root is None:
@@ -135,9 +135,9 @@ def local_root(store: Any) -> str | None:
 
 
 def _selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
-    """Return what an index takes of each axis, in ascending order, and the index of that.
+    """Return the ascending range of each axis that an index selects, and an index into these.
 
-    None for other indices than slices, integers and an ellipsis.
+    None if the index is not made of slices, integers and an ellipsis.
     """
     index = index if isinstance(index, tuple) else (index,)
     if any(i is Ellipsis for i in index):
@@ -190,7 +190,7 @@ class _Reading:
         self._layout, self._chain, self._out = layout, layout.chain, out
 
     def run(self, ranges: list[range]) -> None:
-        """Read what is in the ranges of the axes."""
+        """Read the elements in a range of each axis."""
         sizes = self._chain.shape
         along = [[*_along(*of_axis)] for of_axis in zip(ranges, sizes, strict=True)]
         cells = [Cell(*zip(*axes, strict=True)) if axes else _ALL for axes in product(*along)]
@@ -202,7 +202,7 @@ class _Reading:
             self._rate.decoded += self._out.nbytes
 
     def _is_shared(self, files: LocalFiles, cell: Cell) -> bool:
-        """Put what is taken of a cell of which other tasks take more; return whether they do."""
+        """Copy a cell that other tasks need, too, into the result; return False for other cells."""
         number, shape = cell.number, self._chain.shape
         ends = [n - i * size for i, size, n in zip(number, shape, self._layout.shape, strict=True)]
         whole = tuple(slice(0, min(pair), 1) for pair in zip(shape, ends, strict=True))
@@ -218,7 +218,7 @@ class _Reading:
         return True
 
     def _put(self, cell: Cell, elements: Any) -> None:
-        """Put what is taken of a cell where it is to be, unless it is there."""
+        """Copy a cell into the result, unless it was decoded there."""
         if elements is None:
             self._out[cell.target] = self._layout.fill
         elif elements is not self._out:
@@ -244,8 +244,8 @@ class _Reading:
                 yield from ((cell, None) for cell, _ in of)
             else:
                 at = [(cell, place(places, inner)) for cell, inner in of]
-                yield from ((cell, None) for cell, found in at if found is None)
-                asked += _joined(key, [(cell, found) for cell, found in at if found is not None])
+                yield from ((cell, None) for cell, span in at if span is None)
+                asked += _joined(key, [(cell, span) for cell, span in at if span is not None])
         for data, (request, members) in zip(self._read([r for r, _ in asked]), asked, strict=True):
             for cell, begin, end in members:
                 if data is None:
@@ -276,9 +276,9 @@ class _Reading:
         if not self._chain.fills or self._chain.dtype != self._out.dtype:
             return None
         # With an ellipsis, because an array without axes would give a scalar.
-        part = self._out[(*cell.target, ...)]
-        is_all = part.shape == self._chain.shape and part.flags.c_contiguous
-        return part.reshape(-1).view("u1") if is_all and len(cell.target) == part.ndim else None
+        room = self._out[(*cell.target, ...)]
+        is_all = room.shape == self._chain.shape and room.flags.c_contiguous
+        return room.reshape(-1).view("u1") if is_all and len(cell.target) == room.ndim else None
 
     def _elements(self, key: str, cell: Cell, data: Bytes) -> Any:
         """Return the elements of a cell, given its stored bytes."""
@@ -300,7 +300,7 @@ class _Reading:
 
     @contextmanager
     def _blaming(self, key: str) -> Iterator[None]:
-        """Raise what is raised within with the name of the store and the object."""
+        """Add the name of the store and the object to errors raised in a block."""
         try:
             yield
         except MemoryError:

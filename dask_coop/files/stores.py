@@ -22,7 +22,7 @@ import numpy as np
 from dask_coop.files.codecs import Bytes
 
 #: A thread keeps buffers of up to so many bytes for its next chunks.
-_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 16 << 20
 #: Nanoseconds after which a change of a file gets another time of modification on any system.
 SETTLING_NS = 100_000_000
 #: How the names of files end that are not whole.
@@ -61,14 +61,14 @@ class Source(Protocol):
     name: str
 
     def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
-        """Yield what requests ask for, in order; None for objects that do not exist.
+        """Yield the bytes of each request, in order; None if an object does not exist.
 
         A buffer is valid until the next one is asked for.
         """
 
 
 class _Buffers(threading.local):
-    """Memory of a thread for what is stored and what is decoded, used again and again."""
+    """Buffers of a thread, which it uses again for every chunk."""
 
     def __init__(self) -> None:
         self.kept: dict[int, Bytes] = {}
@@ -99,7 +99,7 @@ class LocalFiles:
         self.name = root
 
     def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
-        """Yield what requests ask for, as `Source` says."""
+        """Yield the bytes of each request, as `Source.read` does."""
         yield from map(self._read, requests)
 
     def _read(self, request: Request) -> Bytes | None:
@@ -128,7 +128,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def stamp(self, key: str) -> tuple[int, ...] | None:
-        """Return what changes with a file; None if it may be changing just now."""
+        """Return time, size and inode of a file; None if another change may not show in them."""
         try:
             status = os.stat(os.path.join(self.name, key))
         except OSError:
@@ -177,7 +177,7 @@ class LocalFiles:
             os.unlink(os.path.join(self.name, key))
 
     def delete_partial(self) -> None:
-        """Remove what processes of this host that have been killed left of files."""
+        """Remove temporary files of processes of this host that have been killed."""
         host, _, _ = process().rpartition("-")
         for folder, _, names in os.walk(self.name):
             for name in names:
@@ -221,7 +221,7 @@ class ZarrStore:
         self._store, self._path, self._concurrency = store, path, concurrency
 
     def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
-        """Yield what requests ask for, as `Source` says."""
+        """Yield the bytes of each request, as `Source.read` does."""
         import zarr
         from zarr.core.sync import sync
 
@@ -261,11 +261,11 @@ async def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-#: What bounds the requests of a process, for each event loop of Zarr's, of which a fork makes more.
+#: Semaphores by event loop, because a fork gets a new loop.
 _gates: weakref.WeakKeyDictionary[Any, dict[int, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
 
 
 def _gate(most: int) -> asyncio.Semaphore:
-    """Return what lets through `most` requests at a time; called in the loop only."""
+    """Return the semaphore of the running loop for `most` requests."""
     gates = _gates.setdefault(asyncio.get_running_loop(), {})
     return gates.setdefault(most, asyncio.Semaphore(most))

@@ -64,7 +64,7 @@ class StoredTarget:
         return type(self), (self.array, self.origin, self.journal, self.sync)
 
     def __dask_tokenize__(self) -> Any:
-        """Return what identifies the array in Dask's names."""
+        """Return the values that identify the array in Dask's names."""
         return type(self).__name__, self.array, self.origin, self.journal, self.sync
 
     @property
@@ -173,7 +173,7 @@ class StoredTarget:
 
 
 def write_unit(array: Any) -> tuple[int, ...]:
-    """Return the shape of what one task has to write: the shards, or the chunks."""
+    """Return the shape of an object of the store: a shard, or else a chunk."""
     return tuple(array.shards or array.chunks)
 
 

@@ -14,11 +14,11 @@ from dask_coop.api.call.public import Engine
 from dask_coop.api.windows import Mode
 from dask_coop.xarray.groups import GroupOptions, reduce_groups, scan_groups
 from dask_coop.xarray.histogram import HistogramOptions, histogram
-from dask_coop.xarray.methods import add_methods
+from dask_coop.xarray.methods import Named, add_methods, checked
 from dask_coop.xarray.objects import each_variable, find_dims, finish, leaves_nan_out, xr
 
 
-class CoopDataArray:
+class CoopDataArray(Named):
     """Statistics, scans, windows, groups and histograms along named dimensions.
 
     Results keep names, coordinates and attributes. Results of lazy arrays are lazy, and others are
@@ -36,6 +36,7 @@ class CoopDataArray:
     def __init__(self, obj: xr.DataArray) -> None:
         self._obj = obj
 
+    @checked
     def histogram(
         self,
         *others: xr.DataArray,
@@ -119,6 +120,7 @@ class CoopDataArray:
         options = HistogramOptions(density, "omit" if omits else "raise", reproducible, engine)
         return histogram(arrays, bins, range, dim, weights, options, bin_dim_suffix)
 
+    @checked
     def describe(
         self,
         dim: Any = None,
@@ -172,6 +174,7 @@ class CoopDataArray:
         variables = {name: field for name, field in fields.items() if field is not None}
         return finish(x, xr.Dataset(variables), keep_attrs)
 
+    @checked
     def count(
         self, dim: Any = None, *, keep_attrs: bool | None = None, engine: Engine = "auto"
     ) -> xr.DataArray:
@@ -286,6 +289,7 @@ class CoopDataArray:
         result = reduce_groups(self._obj, by, dim, skipna, options)
         return finish(self._obj, result, keep_attrs, lazy=True)
 
+    @checked
     def groupby_scan(
         self,
         *by: Hashable | xr.DataArray,
@@ -338,6 +342,7 @@ class CoopDataArray:
         result = scan_groups(self._obj, by, dim, skipna, func, **options)
         return finish(self._obj, result, keep_attrs, lazy=True)
 
+    @checked
     def cumulative_trapezoid(
         self,
         coord: Hashable,
@@ -436,6 +441,7 @@ class CoopDataArray:
         axes = [x.dims.index(d) for d in find_dims(x, list(lengths))]
         return finish(x, dask_coop.box_filter(x, [*lengths.values()], axes, mode=mode), keep_attrs)
 
+    @checked
     def value_counts(
         self,
         *,
@@ -486,7 +492,7 @@ class CoopDataArray:
         return xr.DataArray(counts, {name: values}, name, "proportion" if normalize else "count")
 
 
-class CoopDataset:
+class CoopDataset(Named):
     """The methods of arrays, for each variable of a Dataset that has the dimensions.
 
     Variables without any of them stay as they are, and variables without numbers or dates are left
@@ -529,6 +535,7 @@ class CoopDataset:
             weights = self._obj[weights]
         return CoopDataArray(first).histogram(*others, weights=weights, **options)
 
+    @checked
     def count(
         self, dim: Any = None, *, keep_attrs: bool | None = None, engine: Engine = "auto"
     ) -> xr.Dataset:

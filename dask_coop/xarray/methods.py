@@ -10,15 +10,21 @@ out as xarray does, and computes results of data that is not lazy.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
 
 import dask_coop
+from dask_coop.api.call.names import check_keywords, no_attribute
 from dask_coop.xarray.documented import docstring_of, signature_of
 from dask_coop.xarray.objects import each_variable, find_dim, find_dims, finish, leaves_nan_out, xr
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Method(NamedTuple):
@@ -61,6 +67,31 @@ ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
 _OVER_NO_AXES = {"std", "var", "any", "all"}
 
 
+class Named:
+    """A base of accessors, which names the method that was meant if there is no such one."""
+
+    # Type checkers would take any name for one of the accessor's.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError with the name that was meant."""
+            methods = [method for method in dir(type(self)) if not method.startswith("_")]
+            raise no_attribute(f"{type(self).__name__!r} object", name, methods, "x.coop")
+
+
+def checked(method: Callable[P, R]) -> Callable[P, R]:
+    """Return a written-out method that names the keyword that was meant."""
+    parameters = dict(inspect.signature(method).parameters)
+    parameters.pop("self")
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_keywords(method.__name__, parameters, kwargs)
+        return method(*args, **kwargs)
+
+    return call
+
+
 def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
     """Give the accessors of arrays and of Datasets a method for each row."""
     for row in ROWS:
@@ -76,11 +107,11 @@ def _methods(row: Method) -> Iterator[Callable[..., Any]]:
     signature: Any = signature_of(function, row.positional, without_nan is not None)
 
     def of_array(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        arguments = signature.bind(self, *args, **kwargs).arguments
+        arguments = _bound(row.name, signature, self, args, kwargs)
         return _call(row, _obj_of(arguments.pop("self")), arguments)
 
     def of_dataset(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        arguments = signature.bind(self, *args, **kwargs).arguments
+        arguments = _bound(row.name, signature, self, args, kwargs)
         ds, dim = _obj_of(arguments.pop("self")), arguments.get("dim")
         dims = () if dim is None or dim is ... else find_dims(ds, dim)
 
@@ -96,6 +127,20 @@ def _methods(row: Method) -> Iterator[Callable[..., Any]]:
         named.__name__, named.__module__ = row.name, __name__
         named.__signature__, named.__doc__ = signature, docstring_of(function, signature)
         yield method
+
+
+def _bound(
+    name: str, signature: Any, accessor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by name; raise TypeError if they do not fit the method."""
+    check_keywords(
+        name, {key: p for key, p in signature.parameters.items() if key != "self"}, kwargs
+    )
+    try:
+        arguments: dict[str, Any] = signature.bind(accessor, *args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    return arguments
 
 
 def _obj_of(accessor: Any) -> Any:

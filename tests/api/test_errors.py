@@ -157,7 +157,7 @@ CALLS = {
     ),
     "texts": (
         lambda: dc.sum(TEXTS),
-        "sum does not take dtype <U1; it takes bool, .*; convert it with .astype",
+        "sum does not take dtype <U1; it takes bool, .*; unique and value_counts take strings",
         "add",
         TypeError,
     ),

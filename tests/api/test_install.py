@@ -228,6 +228,19 @@ def test_uninstall_leaves_every_name_as_it_was() -> None:
     assert not any("WhenImported" in type(finder).__name__ for finder in sys.meta_path)
 
 
+def test_numpys_functions_that_dask_lacks_are_handled_meanwhile() -> None:
+    before = dict(core._HANDLED_FUNCTIONS)
+    with dc.installed():
+        with dc.installed():
+            pass
+        more = set(core._HANDLED_FUNCTIONS) - set(before)
+        assert {np.sort, np.lexsort, np.linalg.vector_norm} <= more
+        assert not any(hasattr(da, name) for name in ("sort", "lexsort"))
+    assert before == core._HANDLED_FUNCTIONS
+    with pytest.warns(FutureWarning, match=r"`numpy\.sort` function is not implemented"):
+        np.sort(lazy())
+
+
 def test_what_another_library_has_put_there_is_served_and_put_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -358,7 +371,7 @@ def test_what_is_left_to_dask_is_said_as_configured(choice: str) -> None:
         if choice == "warn":
             with pytest.warns(dc.FallbackWarning, match=said) as caught:
                 x.sum()
-            assert caught[0].filename == core.__file__
+            assert caught[0].filename == __file__
         else:
             with pytest.raises(dc.Refused, match=said):
                 x.sum()

@@ -183,6 +183,42 @@ def test_sorts_are_numpys(xp: Any, case: Any, stable: Any) -> None:
     np.testing.assert_array_equal(np.take_along_axis(array, order, axis), np.sort(array, axis))
 
 
+@given(case=selectable(dtypes=REAL), stable=st.sampled_from([None, True]))
+def test_descending_sorts_begin_with_the_largest_and_end_with_nan(
+    xp: Any, case: Any, stable: Any
+) -> None:
+    (array, chunks), axis, _ = case
+    x, n = to_chunks(xp, array, chunks), array.shape[axis]
+    backward = np.flip(n - 1 - np.argsort(np.flip(array, axis), axis, stable=True), axis)
+    missing = np.take_along_axis(array != array, backward, axis)
+    expected = np.take_along_axis(backward, np.argsort(missing, axis, stable=True), axis)
+    indices = to_numpy(xp, dc.argsort(x, axis, stable=True, descending=True))
+    np.testing.assert_array_equal(indices, expected)
+    values = to_numpy(xp, dc.sort(x, axis, stable=stable, descending=True))
+    np.testing.assert_array_equal(values, np.take_along_axis(array, expected, axis), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("elements", "order"),
+    [
+        (np.array(["b", "a", "c", "b"]), [2, 0, 3, 1]),
+        (np.array([3, "NaT", 1, 3, -(2**63) + 1, 2**63 - 1], "M8[s]"), [5, 0, 3, 2, 4, 1]),
+        (np.array([1j, np.nan, 0, -1, 1j + 1]), [4, 0, 2, 3, 1]),
+        (np.array([0, 255, 1, 255], "u1"), [1, 3, 2, 0]),
+        (np.array([1, 256, 3], ">u2"), [1, 2, 0]),
+        (np.array([1, "NaT", 3], ">M8[s]"), [2, 0, 1]),
+        (np.array([-128, 127, 0], "i1"), [1, 2, 0]),
+        (np.array([False, True, False]), [1, 0, 2]),
+    ],
+)
+def test_descending_sorts_take_what_sorts_do(elements: Any, order: list[int]) -> None:
+    x = da.from_array(elements, chunks=2)
+    found = dc.argsort(x, stable=True, descending=True).compute()
+    np.testing.assert_array_equal(found, order)
+    values = dc.sort(x, descending=True).compute()
+    np.testing.assert_array_equal(values, elements[order], strict=True)
+
+
 def test_sorts_of_flattened_arrays(xp: Any) -> None:
     array = np.array([[3, 1, 2], [6, 5, 1]], "i4")
     x = to_chunks(xp, array, (1, 2))

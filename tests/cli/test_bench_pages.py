@@ -14,6 +14,7 @@ import pytest
 from benchmarks.systems import (
     accuracy,
     collective,
+    files,
     grouped,
     node,
     one_gpu,
@@ -29,6 +30,7 @@ PAGES = {
     accuracy.PAGE: lambda: accuracy.figures(accuracy.RESULTS),
     grouped.PAGE: lambda: order.compared(grouped.RESULTS),
     collective.PAGE: lambda: collective.figures(collective.RESULTS, collective.PAGE.parent),
+    files.PAGE: lambda: files.figures(files.RESULTS),
     node.PAGE: lambda: node.figures(node.RESULTS),
     one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
     order.PAGE: lambda: order.figures(order.RESULTS),
@@ -40,7 +42,7 @@ PAGES = {
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 10
+    assert len(PAGES) == 11
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

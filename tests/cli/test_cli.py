@@ -366,7 +366,7 @@ def test_quantiles_lie_on_the_curve_at_the_share_of_values_up_to_them(case: str)
 
 
 @pytest.mark.parametrize("limits", [None, (0, 10**8)])
-@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "f4", "f8", "m8[ns]"])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i2", "i4", "f4", "f8", "m8[ns]"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_reads_are_as_many_as_it_says(
     monkeypatch: pytest.MonkeyPatch, dtype: str, limits: Any, kept: bool
@@ -381,7 +381,9 @@ def test_reads_are_as_many_as_it_says(
     x = da.map_blocks(make, chunks=((1000,) * 5,), dtype=dtype, meta=np.zeros(0, dtype))
     summary = summarize(x, 16, limits, dask.compute)
     assert summary.reads == len(made) / 5
-    if kept:
+    if x.dtype.itemsize <= 2:
+        assert summary.reads == 1
+    elif kept:
         assert summary.reads == (2 if limits is None else 1)
     quantiles = np.quantile(x.compute(), [*QUANTILES.values()], method="inverted_cdf")
     if dtype == "?":
@@ -448,7 +450,7 @@ def test_json_is_all_that_is_printed(folder: Path, told: Callable[..., str]) -> 
     assert np.datetime64(dates["min"]) == np.nanmin(DATES)
     assert sum(dates["histogram"]["counts"]) == dates["count"]
     assert times["max"] == int(np.nanmax((DATES - DATES[1]).astype("m8[ms]")).view("i8"))
-    assert all(one["reads"] == 2 for one in found)
+    assert [one["reads"] for one in found] == [2, 1, 2, 2]
     for one in found:
         assert_is_figure(Path(one["figure"]))
 
@@ -611,11 +613,13 @@ def test_a_pass_is_one_computation() -> None:
         calls.append(len(arrays))
         return [array.compute(scheduler="synchronous") for array in arrays]
 
-    x = open_source(MOON).array
+    x = open_source(MOON).array.astype("f4")
     assert summarize(x, 256, None, compute).reads == 2
     assert calls == [7, 1]
     assert summarize(x, 256, (0.0, 255.0), compute).reads == 1
     assert calls == [7, 1, 9]
+    assert summarize(x.astype("u1"), 256, None, compute).reads == 1
+    assert calls == [7, 1, 9, 1]
 
 
 def test_info_without_a_gpu(

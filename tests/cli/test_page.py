@@ -152,7 +152,7 @@ def test_the_same_page_is_written_on_every_run(tmp_path: Path) -> None:
 
     statistics = {"count": 6, "nans": 0, "min": 0.0, "max": 2.0, "mean": 1.0, "std": 1.0}
     counts, edges = np.array([2, 4]), np.array([0.0, 1, 2])
-    summary = Summary(statistics, {"median": 1.0}, counts, edges, 0, False, 1, 1.0, 0.0)
+    summary = Summary(statistics, {"median": 1.0}, counts, edges, 0, False, 1, 48)
     assert figures.draw_svg(summary, "a") == figures.draw_svg(summary, "a")
 
 

@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.local import get_sync
 from distributed import Client
 from distributed.core import Status
 from support.clusters import addresses, cluster, persist, wait_for
@@ -73,6 +74,47 @@ def test_a_worker_that_does_not_run(
             assert re.search(rf"^chunk .* cannot be used: worker {worker} {words}", said)
     assert dc.sum(x, engine="collective") == LINE.sum()
     assert fallbacks() == []
+
+
+class OthersFuture:
+    """A future of another scheduler, such as Frisky's."""
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return LINE
+
+
+def others_get(*args: Any, **kwargs: Any) -> Any:
+    """Compute a graph, as that scheduler does."""
+    return get_sync(*args, **kwargs)
+
+
+def test_another_scheduler_than_distributeds(client: Client, fallbacks: Any) -> None:
+    others_get.__module__ = "frisky._dask_config"
+    held = da.Array({("x", 0): OthersFuture()}, "x", ((12,),), dtype=LINE.dtype)
+    lazy = da.from_array(LINE, chunks=6)
+    where = "workers of distributed's scheduler"
+    # A client in use does not matter: Dask computes by the configured scheduler.
+    with dask.config.set(scheduler=others_get):
+        scan = dc.cumsum(lazy, engine="collective")
+        np.testing.assert_array_equal(scan, LINE.cumsum())
+        said = f"not on {where}, on which collectives run, as Dask computes by frisky"
+        assert said in fallbacks()[0]
+        said = f"x are futures of frisky, and collectives run on {where}"
+        with dask.config.set({"coop.fallback": "raise"}), pytest.raises(dc.Declined, match=said):
+            dc.sum(held, engine="collective")
+        # What distributed's client has persisted is on its workers.
+        x = client.persist(lazy)
+        assert dc.sum(x, engine="collective") == LINE.sum()
+        assert fallbacks() == []
+    with dask.config.set({"coop.fallback": "raise"}):
+        said = f"x are futures of another scheduler, and collectives run on {where}"
+        with pytest.raises(dc.Declined, match=said):
+            dc.sum(held, engine="collective")
+        with pytest.raises(dc.Declined, match="not in memory on a cluster: persist them"):
+            dc.sum(lazy, engine="collective")
 
 
 def call_of(name: str, client: Client) -> Any:

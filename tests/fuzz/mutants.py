@@ -351,8 +351,15 @@ def read(path: Path, claimed: list[int]) -> None:
                 for block in blocks:
                     with as_user_errors(source):
                         block.compute(scheduler="synchronous")
+                if source.codes is not None and x.nbytes <= _WHOLE_BYTES:
+                    with as_user_errors(source):
+                        source.codes.count(_compute)
         except UserError:
             pass
+
+
+def _compute(*arrays: Any) -> list[Any]:
+    return [*dask.compute(*arrays, scheduler="synchronous")]
 
 
 def _ends(x: Any) -> list[tuple[int, ...]]:

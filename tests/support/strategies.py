@@ -1,17 +1,16 @@
-"""Hypothesis strategies for arrays x chunks x axes, and the measure by which floats are judged.
-
-An array is a palette of a few drawn values, spread over a drawn shape by a drawn seed: as many
-elements as a kernel's tail needs, for the price of a few draws, and it still shrinks to one value.
-"""
+"""Hypothesis strategies for axes and options of scans, and the measure that judges floats."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
+
+from dask_coop.testing import LARGE, Chunked, arrays, chunkings, elements, shapes
+
+__all__ = ["LARGE", "Chunked", "arrays", "chunkings", "elements", "shapes"]
 
 BOOL = ["?"]
 INTS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
@@ -22,70 +21,6 @@ NUMBERS = REAL + COMPLEX
 
 #: For a test of many cases: each draws a third of the examples that a test has otherwise.
 FEWER = settings(max_examples=settings().max_examples // 3)
-
-#: Sums of thousands of such float64 stay finite whatever their order, and so do their squares.
-LARGE = 1e150
-
-
-class Chunked(NamedTuple):
-    """An array and the chunks to cut it into."""
-
-    array: Any
-    chunks: tuple[tuple[int, ...], ...]
-
-
-def shapes(min_dims: int = 0, max_dims: int = 4) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes with odd sides and empty ones, the more dimensions the smaller."""
-    sides = {1: st.integers(0, 70) | st.just(1025), 2: st.integers(0, 19)}
-    dims = st.integers(min_dims, max_dims)
-    return dims.flatmap(lambda n: st.tuples(*[sides.get(n, st.integers(0, 5))] * n))
-
-
-@st.composite
-def cuts(draw: st.DrawFn, n: int, pieces: int) -> tuple[int, ...]:
-    """At most `pieces` lengths, some of them zero, that add up to `n`."""
-    places = sorted(draw(st.lists(st.integers(0, n), max_size=pieces - 1)))
-    return tuple(b - a for a, b in zip([0, *places], [*places, n], strict=True))
-
-
-@st.composite
-def chunkings(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Irregular chunks of `shape`; lines long enough for two levels of a spine in one dimension."""
-    pieces = {1: 40, 2: 7, 3: 4}.get(len(shape), 3)
-    return tuple(draw(cuts(n, pieces)) for n in shape)
-
-
-def elements(dtype: Any, special: bool = True) -> st.SearchStrategy[Any]:
-    """Values of `dtype`: with `special` NaN and infinities too; extremes and -0.0 in any case."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "c":
-        parts = elements(dtype.type(0).real.dtype, special)
-        return st.builds(complex, parts, parts)
-    if dtype.kind == "f":
-        top = LARGE if dtype.itemsize == 8 else float(np.finfo(dtype).max)
-        finite = st.floats(-top, top, width=dtype.itemsize * 8) | st.just(-0.0)
-        return finite | st.sampled_from([np.nan, np.inf, -np.inf]) if special else finite
-    return hnp.from_dtype(dtype)
-
-
-@st.composite
-def arrays(
-    draw: st.DrawFn,
-    dtypes: list[str] = NUMBERS,
-    shape: st.SearchStrategy[tuple[int, ...]] | None = None,
-    values: st.SearchStrategy[Any] | None = None,
-    special: bool = True,
-) -> Chunked:
-    """Arrays with chunks: of one of `dtypes`, of `values` that fit it, in C or Fortran order."""
-    dtype = np.dtype(draw(st.sampled_from(dtypes)))
-    sides = draw(shapes() if shape is None else shape)
-    palette = draw(
-        st.lists(elements(dtype, special) if values is None else values, min_size=1, max_size=12)
-    )
-    spread = np.random.default_rng(draw(st.integers(0, 999)))
-    array = np.array(palette).astype(dtype)[spread.integers(len(palette), size=sides)]
-    order = draw(st.sampled_from("CF"))
-    return Chunked(np.asarray(array, order=order), draw(chunkings(sides)))
 
 
 def exactly_representable(dtype: str, output: str) -> list[float]:

@@ -445,7 +445,7 @@ def test_signatures_are_those_that_are_told() -> None:
         "quantile": "(q, dim=None, *, method='linear', keepdims=False, weights=None, "
         "split_every=None, recompute=False, skipna=None, keep_attrs=None, engine='auto')",
         "move_mean": "(dim, window, min_count=None, *, center=False, keep_attrs=None)",
-        "sort": "(dim, *, kind=None, stable=None, keep_attrs=None)",
+        "sort": "(dim, *, kind=None, stable=None, descending=None, keep_attrs=None)",
     }
     for name, signature in told.items():
         assert str(inspect.signature(getattr(field().coop, name))) == signature

@@ -21,6 +21,9 @@ from dask.core import flatten
 from dask_coop.errors import FallbackWarning
 from dask_coop.graph import config
 
+#: Packages whose frames lie between a user's call and a fallback.
+_BETWEEN = ("dask_coop", "dask")
+
 #: Dask's functions, by the substitutes that `dask_coop.install` puts in their places.
 originals: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -78,17 +81,17 @@ def fall_back(
         raise error from cause if isinstance(cause, Exception) else None
     if choice == "warn":
         message = f"{name} {how}: {cause}"
-        warnings.warn(message, FallbackWarning, stacklevel=_frames_of_ours() + 1)
+        warn(message)
     else:
         logger.log(level, "%s %s: %s", name, how, cause)
 
 
-def _frames_of_ours() -> int:
-    """Return the number of this library's frames up to the user's call."""
-    frame, count = sys._getframe(1), 0
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dask_coop":
-        frame, count = frame.f_back, count + 1
-    return count
+def warn(message: str) -> None:
+    """Issue a `FallbackWarning` for the line of the user's call."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, FallbackWarning, stacklevel=level)
 
 
 class HandOver(NamedTuple):

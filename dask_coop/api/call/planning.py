@@ -1,10 +1,11 @@
-"""Dask's two kinds of array: those of graphs, and those of expressions (``array.query-planning``).
+"""Arrays of graphs, on which the library works, and arrays of expressions.
 
-The library works on arrays of graphs. With query planning, Dask makes arrays of expressions, which
-have a graph only once they are lowered. A public function then gets arrays of the lowered graphs,
-and its result becomes an expression that needs no lowering::
+Arrays of expressions have a graph only once they are lowered: Dask's with query planning
+(``array.query-planning``), and those of the package dask-array. A public function gets arrays of
+the lowered graphs, and its result becomes an expression that needs no lowering::
 
-    expression --lower--> graph --the function--> graph --GraphExpr--> expression
+    Dask's        expression --lower--> graph --the function--> graph --GraphExpr--> expression
+    dask-array's  expression --lower--> graph --the function--> graph --from_graph-> expression
 
 So planning ends before our functions, and starts anew after them.
 
@@ -20,21 +21,32 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 from dask.array.core import Array
+from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
+
+from dask_coop.errors import Refused
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def call_with_graphs(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function of graph arrays; convert arguments and results if Dask plans queries."""
-    if not da.array_expr_enabled():
-        return function(*args, **kwargs)
+    """Call a function of graph arrays; convert arrays of expressions, and then the results."""
+    planned = _call_planned if da.array_expr_enabled() else _call
+    result: R = call_with_dasks(planned, function, *args, **kwargs)
+    return result
+
+
+def _call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    return function(*args, **kwargs)
+
+
+def _call_planned(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     lowered: Any = convert_parts(_to_graph, args)
     named: Any = {name: convert_parts(_to_graph, value) for name, value in kwargs.items()}
     result = function(*lowered, **named)
     # Only our own functions pass arrays of graphs, and expect them back.
-    inside = _holds_graph((args, tuple(kwargs.values())))
+    inside = _holds((args, *kwargs.values()), Array)
     converted: R = result if inside else convert_parts(_to_expression, result)
     return converted
 
@@ -47,10 +59,80 @@ def convert_parts(convert: Callable[[Any], Any], value: Any) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
-def _holds_graph(value: Any) -> bool:
+def call_with_dasks(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function of Dask's arrays; convert those of dask-array, and then the results."""
+    theirs = _their_class()
+    if theirs is None:
+        return function(*args, **kwargs)
+    inputs: list[tuple[Any, Array]] = []
+
+    def lower(value: Any) -> Any:
+        if not isinstance(value, theirs):
+            return value
+        inputs.append((value, _to_dasks(value)))
+        return inputs[-1][1]
+
+    lowered: Any = convert_parts(lower, args)
+    named: Any = {name: convert_parts(lower, value) for name, value in kwargs.items()}
+    if not inputs:
+        return function(*args, **kwargs)
+    result = function(*lowered, **named)
+    if any(x.name != array.name for x, array in inputs):
+        raise Refused("out= takes no array of dask-array; leave it off and use the result")
+    converted: R = convert_parts(_to_theirs, result)
+    return converted
+
+
+def holds_theirs(value: Any) -> bool:
+    """Tell whether a value, or one in nested tuples and lists, is an array of dask-array."""
+    theirs = _their_class()
+    return theirs is not None and _holds(value, theirs)
+
+
+def _their_class() -> Any:
+    # Their arrays cannot exist before their package is imported.
+    return getattr(sys.modules.get("dask_array"), "Array", None)
+
+
+def with_expressions(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a public function that also takes arrays of dask-array, and then returns such."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return call_with_dasks(function, *args, **kwargs)
+
+    return call
+
+
+def _to_dasks(x: Any) -> Array:
+    """Return an array of dask-array as one of Dask's, with the same keys."""
+    graph = held_graph(x.expr)
+    if graph is None or x.name not in graph.layers:
+        graph = HighLevelGraph.from_collections(x.name, x.__dask_graph__())
+    return Array(graph, x.name, x.chunks, dtype=x.dtype, meta=x._meta)
+
+
+def _to_theirs(value: Any) -> Any:
+    if not isinstance(value, Array | da.Array):
+        return value
+    from dask_array.core import from_graph
+
+    x = value if isinstance(value, Array) else _to_graph(value)
+    return from_graph(x.dask, x._meta, x.chunks, [*flatten(x.__dask_keys__())], x.name)
+
+
+def held_graph(expression: Any) -> HighLevelGraph | None:
+    """Return the layered graph that an expression holds, or None."""
+    graph = getattr(getattr(expression, "_array", None), "dask", None)
+    if graph is None:
+        graph = getattr(expression, "layer", None)
+    return graph if isinstance(graph, HighLevelGraph) else None
+
+
+def _holds(value: Any, kind: type[Any]) -> bool:
     if isinstance(value, tuple | list):
-        return any(map(_holds_graph, value))
-    return isinstance(value, Array)
+        return any(_holds(part, kind) for part in value)
+    return isinstance(value, kind)
 
 
 def _to_graph(value: Any) -> Any:

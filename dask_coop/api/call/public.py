@@ -24,9 +24,9 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable
 from functools import partial, wraps
+from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import dask.array as da
@@ -39,7 +39,13 @@ from dask_coop import chunks
 from dask_coop.api.call.ahead import warm_if_wanted
 from dask_coop.api.call.fallback import dasks, fall_back, left_to_dask, remember
 from dask_coop.api.call.labelled import with_labels
-from dask_coop.api.call.planning import call_with_graphs, convert_parts, with_values
+from dask_coop.api.call.names import check_keywords
+from dask_coop.api.call.planning import (
+    call_with_graphs,
+    convert_parts,
+    with_expressions,
+    with_values,
+)
 from dask_coop.api.call.report import count, counted, is_inside, uncounted
 from dask_coop.api.call.results import Histogram, Histogram2D
 from dask_coop.api.call.units import with_units
@@ -61,9 +67,6 @@ ENGINES = get_args(Engine)
 #: functions are lazy with every engine.
 Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 
-#: The names of NumPy, xarray and PyTorch for the axes that a function works along.
-AXES = ("axis", "axes", "dim", "dims")
-
 #: The named tuples for results that Dask's functions return as plain tuples.
 HISTOGRAMS: dict[str, type[Any]] = {
     "histogram": Histogram,
@@ -76,6 +79,9 @@ _JOINS = {
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max")),
     *("digitize", "isin", "unique", "value_counts"),
 }
+
+#: The modules whose frames tracebacks leave out.
+_WRAPPERS = "dask_coop.api.call."
 
 #: The documented name, which stays when this module moves.
 logger: logging.Logger = logging.getLogger("dask_coop.api.public")
@@ -142,11 +148,35 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
-        function_of_all = with_labels(with_units(with_values(wrapper)), kind)
-        _recipes[function_of_all] = _Recipe(kind, dask, strict, function)
-        return function_of_all
+        of_all = with_labels(with_units(with_expressions(with_values(wrapper))), kind)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return of_all(*args, **kwargs)
+            except Exception as error:
+                error.__traceback__ = behind_wrappers(error.__traceback__)
+                raise
+
+        _recipes[call] = _Recipe(kind, dask, with_expressions(strict), function)
+        return call
 
     return decorate
+
+
+def behind_wrappers(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without this call's frame and those of the package's wrappers behind it.
+
+    The last frame stays in any case.
+    """
+    behind = traceback and traceback.tb_next
+    while (
+        behind is not None
+        and behind.tb_next is not None
+        and behind.tb_frame.f_globals.get("__name__", "").startswith(_WRAPPERS)
+    ):
+        behind = behind.tb_next
+    return behind
 
 
 def named(body: Callable[Concatenate[str, P], R]) -> Callable[P, R]:
@@ -214,21 +244,6 @@ def _completed(docstring: str, base: Callable[..., Any]) -> str:
     texts |= dict(zip(parts[::2], parts[1::2], strict=True))
     sections = (f"{title}\n{'-' * len(title)}\n{text.strip()}" for title, text in texts.items())
     return "\n\n".join([summary.strip(), *sections, ""])
-
-
-def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise TypeError if a keyword in `given` is no parameter of the function `name`."""
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    if takes_any or given.keys() <= parameters.keys():
-        return
-    wrong = next(key for key in given if key not in parameters)
-    meant = [key for key in parameters if wrong in AXES and key in AXES]
-    if meant := meant or get_close_matches(wrong, parameters, n=1):
-        instead = f"{meant[0]}=, not {wrong}="
-    else:
-        instead = ", ".join(parameters)
-    said = f"{name}() got an unexpected keyword argument {wrong!r}"
-    raise TypeError(f"{said}; {name} takes {instead}")
 
 
 def _chosen(engine: Any) -> str:
@@ -330,6 +345,10 @@ def _build(
         changed: Any = change(function.__name__, args, kwargs)
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
+    if isinstance(array, str | bytes) and first not in ("path", "url"):
+        raise TypeError(
+            f"{first} of {function.__name__} is an array, not the {type(array).__name__} {array!r}"
+        )
     with counted(function.__name__, array):
         if dask and (meta := getattr(array, "_meta", None)) is not None:
             chunks.kind(meta, first)

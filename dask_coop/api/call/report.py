@@ -28,10 +28,10 @@ class Row(NamedTuple):
     elements : str
         The dtype of its first argument; empty for arguments without one, such as lists.
     served_by : str
-        "dask_coop" or "Dask".
+        "dask_coop", "Dask", or "NumPy" for a call that computes its arrays in memory.
     why : str
-        Why the call was left to Dask. If `install` has replaced Dask's function: how the result may
-        differ from Dask's. Else empty.
+        Why the call was left to Dask or NumPy. If `install` has replaced Dask's function: how the
+        result may differ from Dask's. Else empty.
     calls : int
         The number of calls.
     """
@@ -123,9 +123,9 @@ def report() -> Report:
     -------
     Report
         A tuple that prints as a table, with a row for each function, dtype and reason. A row has
-        ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop" or "Dask"), ``why`` (the
-        reason why the call was left to Dask, or how its result may differ from Dask's) and
-        ``calls`` (their number).
+        ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop", "Dask" or "NumPy"),
+        ``why`` (the reason why the call was left to them, or how its result may differ from Dask's)
+        and ``calls`` (their number).
 
     See Also
     --------

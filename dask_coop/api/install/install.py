@@ -14,13 +14,14 @@ from dask_coop.api.call import public
 from dask_coop.api.install import (
     of_dask as installed_dask,
 )
+from dask_coop.api.install import of_numpy as installed_numpy
 from dask_coop.api.install import (
     of_xarray as installed_xarray,
 )
 from dask_coop.api.install import (
     on_gpus as gpu_chunks,
 )
-from dask_coop.api.install.substitutes import put, take_back
+from dask_coop.api.install.substitutes import Row, put, take_back
 
 #: The kind of chunks that the functions work on.
 Chunks = Literal["numpy", "cupy"]
@@ -39,6 +40,8 @@ def install(chunks: Chunks = "numpy") -> None:
     From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and xarray's reductions call functions of
     this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, and flox's groups. Calls
     that this library does not support go to the original function. Your code need not change.
+    Functions of NumPy that Dask lacks, such as ``np.sort``, are lazy, or warn that they compute
+    their arrays in memory.
 
     Parameters
     ----------
@@ -152,7 +155,7 @@ def _want(who: object, chunks: Chunks | None) -> None:
         gpu_chunks.require()
     if chunks is not None:
         # Without the lock, because threads that import them may need it.
-        finish_imports(row.module for row in installed_xarray.rows())
+        finish_imports({row.module for row in _rows()})
     with _lock:
         others = {other: wanted for other, wanted in _wanted.items() if other is not who}
         # In one assignment, because other threads read it without the lock.
@@ -161,7 +164,7 @@ def _want(who: object, chunks: Chunks | None) -> None:
         public.before = gpu_chunks.before if wants_gpus else None
         if not wants_gpus:
             take_back(gpu_chunks.rows())
-        rows = [*installed_dask.rows(), *installed_xarray.rows()]
+        rows = _rows()
         # Start the new watch before the old one stops, to miss no import of another thread.
         previous, _waiting = _waiting, None
         if _wanted:
@@ -172,18 +175,21 @@ def _want(who: object, chunks: Chunks | None) -> None:
             previous.stop()
         if not _wanted:
             take_back(rows)
+            installed_numpy.take_out()
             return
         if wants_gpus:
             rows += gpu_chunks.rows()
         put(rows, is_installed)
+        installed_numpy.put_in()
+
+
+def _rows() -> list[Row]:
+    return [*installed_dask.rows(), *installed_xarray.rows()]
 
 
 def _put_in(module: ModuleType) -> None:
-    """Replace functions of xarray or flox in a module that has just been imported."""
+    """Replace functions of others in a module that has just been imported."""
     with _lock:
         # Another thread may have uninstalled while the module was being imported.
         if _wanted:
-            put(
-                [row for row in installed_xarray.rows() if row.module == module.__name__],
-                is_installed,
-            )
+            put([row for row in _rows() if row.module == module.__name__], is_installed)

@@ -1,4 +1,4 @@
-"""The functions that `install` puts in the place of Dask's."""
+"""The functions that `install` puts in the place of Dask's, and of the package dask-array's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from dask_coop.api import (
 )
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import is_left_to_dask
+from dask_coop.api.call.planning import holds_theirs, with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import differing
 from dask_coop.api.histograms import bincount, histogram, histogramdd
@@ -41,7 +42,7 @@ _SAME = {
     order: "median nanmedian quantile nanquantile nanpercentile",
     topk: "topk argtopk",
     selection: "compress extract nonzero flatnonzero argwhere",
-    unique: "unique isin searchsorted",
+    unique: "isin searchsorted",
 }
 
 _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
@@ -144,6 +145,11 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwa
     return Array(counts.dask, counts.name, ((int(minlength),),), meta=counts._meta)
 
 
+def _unique(ar: Any, *args: Any, sorted: bool = True, **kwargs: Any) -> Any:
+    """Return distinct values; NumPy's `sorted` permits any order, and they always have theirs."""
+    return _served(unique.unique)(ar, *args, **kwargs)
+
+
 def _push(array: Any, n: int | None, axis: int) -> Any:
     """Return an array with its gaps filled; Dask's function takes the limit before the axis."""
     return strict(fills.ffill)(array, axis, n)
@@ -153,16 +159,26 @@ def _is_ours(*args: Any, **kwargs: Any) -> bool:
     return not is_left_to_dask()
 
 
+def _is_of_theirs(*args: Any, **kwargs: Any) -> bool:
+    return not is_left_to_dask() and holds_theirs((args, *kwargs.values()))
+
+
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return the rows of Dask's functions and ours."""
+    """Return the rows of Dask's functions, of dask-array's, and ours."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}
     served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
     served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
+    served["unique"] = _unique
     served["nanmedian"] = _nanmedian
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
+        *(
+            Row("dask_array", name, with_expressions(build), _is_of_theirs)
+            for name, build in served.items()
+        ),
+        Row("dask_array.linalg", "norm", _served(norm.norm), _is_of_theirs),
     )

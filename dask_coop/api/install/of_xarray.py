@@ -17,6 +17,7 @@ from dask.base import is_dask_collection
 
 from dask_coop.api import fills, flox_calls, sums, windows
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
+from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import differing
 from dask_coop.api.install.substitutes import Row
@@ -114,6 +115,6 @@ def rows() -> list[Row]:
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
-        Row("flox.core", "groupby_reduce", flox_calls.groupby_reduce, _is_lazy),
-        Row("flox.scan", "groupby_scan", flox_calls.groupby_scan, _is_lazy),
+        Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
+        Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),
     ]

@@ -28,7 +28,7 @@ from dask_coop.errors import Refused
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Packages in whose modules originals are replaced, under whatever name.
-PACKAGES = ("dask.array", "flox", "xarray")
+PACKAGES = ("dask.array", "dask_array", "flox", "xarray")
 
 
 class Row(NamedTuple):
@@ -131,7 +131,7 @@ def _substitute(
         except (Refused, TypeError, ValueError, LookupError, NotImplementedError) as error:
             cause = str(error) or type(error).__name__
         # Within xarray's and flox's originals, Dask's functions are still ours.
-        is_dasks = row.module.startswith("dask.")
+        is_dasks = row.module.startswith(("dask.", "dask_array"))
         with uncounted(), left_to_dask() if is_dasks else nullcontext():
             result = original(*args, **kwargs)
         fall_back(logger, row.name, "is left to the original function", cause, Refused)

@@ -87,7 +87,7 @@ def _integers(x: Array, weights: Array | None, integers: Integers) -> _Counted:
         extrema = bind(MINMAX, x.dtype, x.dtype, "bincount")
         low, high = map(int, fields_of(extrema, reduce_lines(extrema, x, (1, x.size, 1)), ()))
         if low < 0:
-            raise ValueError("'list' argument must have no negative elements")
+            raise ValueError(f"x of bincount must have no negative elements, got {low}")
         n = max(n, high + 1)
     if n > MOST:
         raise ValueError(f"a table of {n} entries is larger than the limit of {MOST}")

@@ -9,6 +9,9 @@ chunk once for all of them. Operations without a loop go by sorting, which works
                            until each group has one           AC | BDE
 
 So a group is combined as a tree of its elements, and its digits depend on its elements alone.
+
+First and last elements are taken from where their groups begin and end. Only if NaN are there and
+to be left out, a loop looks further.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
     COUNT,
+    FIRST,
+    LAST,
     MAX,
     MEAN,
     MIN,
@@ -56,6 +61,9 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
     if loops_for("groups", x.size) is not None and x.size and n:
         for reading in _readings(ops, x.dtype):
             states |= _Chunk(x, codes, n).read(reading)
+    for i, op in enumerate(ops):
+        if op.monoid in (FIRST, LAST) and (state := _ends(op, x, codes, n)) is not None:
+            states[i] = state
     if missing := [i for i in range(len(ops)) if i not in states]:
         states |= zip(missing, _sorted([ops[i] for i in missing], x, codes, n), strict=True)
     return [states[i] for i in range(len(ops))]
@@ -162,6 +170,21 @@ class _Chunk:
         kept: tuple[int, ...] = self._x.shape[: self._x.ndim - self._codes.ndim]
         return kept
 
+    def pick(self, backwards: bool) -> State | None:
+        """Return the first or last element other than NaN of each group; None if out of order."""
+        along = self._layout.order[self._layout.start : self._layout.stop]
+        if sorted(along) != [*along]:
+            return None
+        split = self._layout.split(self._x)
+        memory, *steps = flatten(split)
+        outer, length, inner = split.shape
+        value = np.full((outer, self._n, inner), np.nan, self._x.dtype)
+        index = np.full(value.shape, NO_INDEX)
+        tables = value.reshape(-1), index.reshape(-1), np.empty(self._n, "i8")
+        sizes = outer, length, inner, self._n
+        loops("groups").pick(memory, *steps, self._line(), *sizes, backwards, *tables)
+        return self._last(value), self._last(index)
+
     def _line(self) -> Array:
         """Return the codes of the elements of a line, in their order in memory."""
         layout, first = self._layout, len(self._kept)
@@ -182,15 +205,15 @@ class _Chunk:
         loops("groups").across(
             memory, *steps, self._line(), *sizes, skip, *_arguments(tables), seen
         )
-        # Move the groups' axis behind the kept axes, and put these back into their order.
+        return {name: self._last(table) for name, table in tables.items()}
+
+    def _last(self, table: Array) -> Array:
+        """Return a table with the groups' axis last, behind the kept axes in their order."""
         order, start, stop = self._layout.order, self._layout.start, self._layout.stop
         sides = [[self._x.shape[d] for d in part] for part in (order[:start], order[stop:])]
         back = [*np.argsort(order[:start] + order[stop:]), self._x.ndim - (stop - start)]
         shape = (*sides[0], self._n, *sides[1])
-        return {
-            name: np.moveaxis(table.reshape(shape), start, -1).transpose(back)
-            for name, table in tables.items()
-        }
+        return np.moveaxis(table.reshape(shape), start, -1).transpose(back)
 
     def _along(self, split: Array, skip: Any, specs: dict[str, Any]) -> dict[str, Array]:
         """Return the tables of lines."""
@@ -268,6 +291,31 @@ def _arguments(tables: dict[str, Array]) -> list[Array | None]:
     """Return the tables as the loops expect them: flat, and None for missing ones."""
     names = "total", "excess", "count", "low", "high", "mean", "m2"
     return [tables[name].reshape(-1) if name in tables else None for name in names]
+
+
+# By the places of groups.
+
+
+def _ends(op: Operation, x: Array, codes: Array, n: int) -> State | None:
+    """Return the first or last element of each group, and its index; None if sorting is needed."""
+    if not x.size or not n:
+        return None
+    flat, index = codes.reshape(-1), np.full(n, NO_INDEX)
+    numbers = np.arange(flat.size)
+    if op.monoid is FIRST:
+        flat, numbers = flat[::-1], numbers[::-1]
+    inside = flat >= 0
+    # Of several numbers for a group, the last one stays.
+    index[flat[inside]] = numbers[inside]
+    none = index == NO_INDEX
+    at: tuple[Any, ...] = np.unravel_index(np.where(none, 0, index), codes.shape)
+    value = x[(..., *at)]
+    if op.skipna and x.dtype.kind in "fc" and np.isnan(value[..., ~none]).any():
+        by_loop = x.dtype in ("f4", "f8") and loops_for("groups", x.size) is not None
+        return _Chunk(x, codes, n).pick(op.monoid is LAST) if by_loop else None
+    if none.any():
+        value[..., none] = 0
+    return value, np.broadcast_to(index, value.shape)
 
 
 # By sorting.

@@ -88,7 +88,7 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
             return np.asarray(table)
     low, high = (int(x.min()), int(x.max())) if x.size else (0, -1)
     if low < 0:
-        raise ValueError("'list' argument must have no negative elements")
+        raise ValueError(f"x of bincount must have no negative elements, got {low}")
     n = max(high + 1, n)
     if loops is not None and loops.takes([], (n,), dtype):
         return np.asarray(loops.tally(x, n, weights, dtype)[0])

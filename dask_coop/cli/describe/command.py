@@ -170,9 +170,11 @@ def _describe(options: argparse.Namespace, sources: list[Source], figure_paths: 
             if prints:
                 say("\n".join(opened))
             with as_user_errors(source):
-                x = runtime.move(source.array)
-                summary = summarize(x, options.bins, options.range, runtime.compute)
-            timed = _timed(source, summary)
+                x, codes = runtime.move(source.array), source.codes
+                if codes is not None:
+                    codes = codes.like(runtime.move(codes.array))
+                summary = summarize(x, options.bins, options.range, runtime.compute, codes)
+            timed = _timed(summary)
             if prints:
                 say("\n".join([*_table(summary), *timed]))
             if options.html is not None:
@@ -252,7 +254,7 @@ def _table(summary: Summary) -> list[str]:
     return [f"  {name:<{width}}  {readable(value)}" for name, value in rows.items()]
 
 
-def _timed(source: Source, summary: Summary) -> list[str]:
+def _timed(summary: Summary) -> list[str]:
     """Return the lines behind the table: a note if one bin holds most values, and the time."""
     lines = []
     fraction = summary.counts.max() / summary.inside
@@ -264,7 +266,7 @@ def _timed(source: Source, summary: Summary) -> list[str]:
         lines.append(
             f"note: one bin holds {fraction:.1%} of the values; --range LO HI spreads them"
         )
-    size, seconds = _size(source.array), summary.seconds
+    size, seconds = summary.nbytes, summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
     lines.append(

@@ -59,7 +59,7 @@ def _plain(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     return value
 
 
-def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]]:
+def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str], dict[str, Any]]:
     """Decode an array by its `packing`.
 
     Returns
@@ -67,6 +67,8 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
     decoded : dask.array.Array
     notes : list of str
         A line on the decoding, and one on attributes that were not applied.
+    applied : dict
+        The attributes that were.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
         attributes = raw
     if attributes:
         notes.insert(0, f"decoded: {_listed(attributes)} ({x.dtype} to {result.dtype})")
-    return result, notes
+    return result, notes, attributes
 
 
 def _listed(attributes: dict[str, Any]) -> str:

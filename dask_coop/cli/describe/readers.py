@@ -31,6 +31,7 @@ from dask.base import is_dask_collection
 from dask_coop.api.transfer import from_npy
 from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.cli.describe.claims import require_feasible
+from dask_coop.cli.describe.codes import Codes, find_codes
 from dask_coop.cli.describe.decoding import decode, packing
 from dask_coop.cli.describe.hdf5 import open_hdf5
 from dask_coop.cli.describe.netcdf3 import is_netcdf3, open_netcdf3
@@ -64,6 +65,8 @@ class Source:
         chunks.
     notes : tuple of str
         Lines on the decoding, for people.
+    codes : Codes, optional
+        What the file stores in the place of the elements, if there are few different ones.
     """
 
     text: str
@@ -72,6 +75,7 @@ class Source:
     path: Path
     array: da.Array
     notes: tuple[str, ...] = ()
+    codes: Codes | None = None
 
 
 @contextmanager
@@ -201,8 +205,8 @@ def make_source(
     stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
     # Messages on one of several arrays have its name.
     shown = f"{text}: {member}" if path.suffix in (".npz", ".csv") else text
-    chunked, decoded = _chunked(shown, array, chunks, attributes or {})
-    return Source(text, name, stem, path, chunked, (*notes, *decoded))
+    chunked, decoded, codes = _chunked(shown, array, chunks, attributes or {})
+    return Source(text, name, stem, path, chunked, (*notes, *decoded), codes)
 
 
 def _open_npy(path: Path) -> NpyArray:
@@ -216,7 +220,7 @@ def _open_npy(path: Path) -> NpyArray:
 
 def _chunked(
     text: str, x: Any, chunks: Chunks, attributes: dict[str, Any]
-) -> tuple[da.Array, list[str]]:
+) -> tuple[da.Array, list[str], Codes | None]:
     dtype = np.dtype(x.dtype)
     if dtype.kind not in "biufmM" or dtype.itemsize > 8:
         raise UserError(
@@ -255,9 +259,13 @@ def _chunked(
         )
     if packed:
         try:
-            return decode(array, packed)
+            decoded, notes, applied = decode(array, packed)
         except UserError as error:
             raise UserError(f"{text}: {error}") from error
         except OSError as error:
             raise UserError(f"{text}: cannot read it: {error}") from error
-    return (array if dtype.isnative else array.astype(dtype.newbyteorder("="))), []
+        # Dates are summed by their ticks, in their unit.
+        codes = find_codes(array, applied) if decoded.dtype.kind in "biuf" else None
+        return decoded, notes, codes
+    array = array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+    return array, [], find_codes(array)

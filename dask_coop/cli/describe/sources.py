@@ -30,8 +30,10 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 from dask.array.core import concatenate, from_delayed
+from dask.tokenize import tokenize
 
 from dask_coop.api.call.planning import call_with_graphs
+from dask_coop.cli.describe.codes import Codes
 from dask_coop.cli.describe.members import choose
 from dask_coop.cli.describe.npz import open_npz
 from dask_coop.cli.describe.pictures import PICTURES
@@ -111,7 +113,16 @@ def join(sources: list[Source]) -> Source:
         stem=f"{first.stem} {more}",
         array=call_with_graphs(concatenate, [source.array for source in sources]),
         notes=tuple(dict.fromkeys(note for source in sources for note in source.notes)),
+        codes=_join_codes([source.codes for source in sources]),
     )
+
+
+def _join_codes(codes: list[Codes | None]) -> Codes | None:
+    """Return the codes of joined sources; None unless each code stands for one value in all."""
+    known = [each for each in codes if each is not None]
+    if len({tokenize(each.stored, each.attributes) for each in known}) != 1 or None in codes:
+        return None
+    return known[0].like(call_with_graphs(concatenate, [each.array for each in known]))
 
 
 def split(source: Source, axis: int) -> list[Source]:
@@ -140,13 +151,15 @@ def split(source: Source, axis: int) -> list[Source]:
         shown = [":"] * x.ndim
         shown[before] = str(number)
         index = f"[{', '.join(shown)}]"
+        at, codes = (slice(None),) * before + (number,), source.codes
         sources.append(
             replace(
                 source,
                 text=text + index,
                 name=source.name + index,
                 stem=f"{source.stem}-{number}",
-                array=x[(slice(None),) * before + (number,)],
+                array=x[at],
+                codes=None if codes is None else codes.like(codes.array[at]),
             )
         )
     return sources

@@ -1,15 +1,17 @@
 """Compute the statistics, exact quantiles and the histogram of all values of an array.
 
-Without a range there are two passes: the first one finds the statistics, and with them the range of
-the bins. Quantiles belong to the first pass, which is one read if the chunks can be kept in memory,
-and otherwise one read for every digit by which quantiles are found.
+If all values are among 65,536, one read counts them, and the counts give everything (codes.py).
+
+Otherwise, without a range, there are two passes: the first one finds the statistics, and with them
+the range of the bins. Quantiles belong to the first pass, which is one read if the chunks can be
+kept in memory, and otherwise one read for every digit by which quantiles are found.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +24,7 @@ from dask_coop.api.histograms.histogram import histogram
 from dask_coop.api.moments import describe
 from dask_coop.api.order import nanquantile
 from dask_coop.api.sums import count_nonzero
+from dask_coop.cli.describe.codes import Codes, find_codes
 from dask_coop.compiled.waits import WAITS
 from dask_coop.errors import UserError
 
@@ -65,12 +68,14 @@ class Summary:
         Whether a bin holds a single number, or unit of time.
     reads : int
         How often the array was read.
+    nbytes : int
+        The bytes of one read: of the array, or of its codes.
+    origin : numpy.datetime64 or numpy.timedelta64, optional
+        For dates and durations: the value from which edges count, in the unit of the values.
     seconds : float
         Duration of the reads, without that of compilations.
     compiling : float
         Seconds in which this process compiled meanwhile.
-    origin : numpy.datetime64 or numpy.timedelta64, optional
-        For dates and durations: the value from which edges count, in the unit of the values.
     """
 
     statistics: dict[str, Any]
@@ -80,9 +85,10 @@ class Summary:
     below: int
     single: bool
     reads: int
-    seconds: float
-    compiling: float
+    nbytes: int
     origin: Any = None
+    seconds: float = 0.0
+    compiling: float = 0.0
 
     @property
     def inside(self) -> int:
@@ -161,7 +167,11 @@ class Summary:
 
 
 def summarize(
-    x: da.Array, bins: int, limits: Range | None, compute: Callable[..., list[Any]]
+    x: da.Array,
+    bins: int,
+    limits: Range | None,
+    compute: Callable[..., list[Any]],
+    codes: Codes | None = None,
 ) -> Summary:
     """Describe an array and count its values into bins.
 
@@ -177,6 +187,8 @@ def summarize(
         The outer edges; for durations, in their unit. If None, another read finds them first.
     compute : callable
         Computes lazy arrays, and returns NumPy arrays.
+    codes : Codes, optional
+        What is stored in the place of the elements; by default the elements, if they are short.
 
     Returns
     -------
@@ -188,10 +200,54 @@ def summarize(
         If no value can be counted, or NumPy refuses such bins.
     """
     start, compiled = perf_counter(), WAITS.seconds()
+    codes = codes or find_codes(x)
+    if codes is None:
+        summary = _of_elements(x, bins, limits, compute)
+    else:
+        summary = _of_codes(codes, bins, limits, compute)
+    if not summary.counts.any():
+        least, most = summary.statistics["min"], summary.statistics["max"]
+        low, high, least, most = map(_short, (*(limits or (least, most)), least, most))
+        raise UserError(
+            f"no value lies within --range {low} {high}; the values go from {least} to {most}"
+        )
+    compiling = WAITS.seconds() - compiled
+    return replace(summary, seconds=perf_counter() - start - compiling, compiling=compiling)
+
+
+def _of_codes(
+    codes: Codes, bins: int, limits: Range | None, compute: Callable[..., list[Any]]
+) -> Summary:
+    """Summarise by one count of all codes."""
+    counted = codes.count(compute)
+    dtype, single, below = counted.values.dtype, False, 0
+    statistics = counted.statistics()
+    _require_values(statistics)
+    if limits is None:
+        limits, bins = _find_limits(statistics, dtype, bins)
+        single = dtype.kind in "biu" and limits[1] - limits[0] == bins
+    else:
+        _require_kind(limits, dtype)
+        below = counted.below(limits[0])
+    # Small chunks, which are not worth compiling loops.
+    values, weights = (
+        da.from_array(array, chunks=1 << 13) for array in (counted.values, counted.counts)
+    )
+    lazy, edges = _histogram(values, bins, limits, weights)
+    counts = lazy.compute(scheduler="synchronous").astype("i8")
+    quantiles = _labelled(counted.quantiles([*QUANTILES.values()]))
+    return Summary(statistics, quantiles, counts, edges, below, single, 1, codes.nbytes)
+
+
+def _of_elements(
+    x: da.Array, bins: int, limits: Range | None, compute: Callable[..., list[Any]]
+) -> Summary:
+    """Summarise by one or two passes over the elements."""
+    nbytes = x.size * x.dtype.itemsize
     if x.dtype == np.float16:
         x = x.astype(np.float32)  # which holds the differences and squares of float16
     of_time, whole = x.dtype.kind in "mM", x.dtype.kind in "biu"
-    origin, outer = None, limits
+    origin = None
     description = describe(x)
     quantiles, reads = _quantiles(x)
     lazy = [*(getattr(description, name) for name in STATISTICS), quantiles]
@@ -223,26 +279,20 @@ def summarize(
         *values, exact, lower, counts = _computed(compute, [*lazy, counts])
         statistics, below = _numbers(values), int(lower)
         _require_values(statistics)
-    if not counts.any():
-        ends = (*(outer or limits), statistics["min"], statistics["max"])
-        low, high, least, most = map(_short, ends)
-        raise UserError(
-            f"no value lies within --range {low} {high}; the values go from {least} to {most}"
-        )
-    shown = dict(zip(QUANTILES, [*exact] if of_time else exact.tolist(), strict=True))
-    compiling = WAITS.seconds() - compiled
-    seconds = perf_counter() - start - compiling
-    times = reads, seconds, compiling
-    return Summary(statistics, shown, counts, edges, below, single, *times, origin)
+    quantities = statistics, _labelled(exact), counts, edges, below, single
+    return Summary(*quantities, reads, nbytes, origin)
+
+
+def _labelled(quantiles: Any) -> dict[str, Any]:
+    numbers = [*quantiles] if quantiles.dtype.kind in "mM" else quantiles.tolist()
+    return dict(zip(QUANTILES, numbers, strict=True))
 
 
 def _quantiles(x: da.Array) -> tuple[da.Array, int]:
     """Return the `QUANTILES` of all values, and the number of reads that they take."""
-    # There is no value between False and True.
-    method: Any = "inverted_cdf" if x.dtype.kind == "b" else "linear"
     fractions = [*QUANTILES.values()]
     recompute = x.size * x.dtype.itemsize > KEPT
-    quantiles = nanquantile(x, fractions, method=method, recompute=recompute)
+    quantiles = nanquantile(x, fractions, recompute=recompute)
     if not recompute:
         return quantiles, 1
     # A read before those of the digits counts NaT.
@@ -337,12 +387,14 @@ def _find_limits(statistics: dict[str, Any], dtype: Any, bins: int) -> tuple[Ran
     return (low - 0.5, low - 0.5 + bins * width), bins
 
 
-def _histogram(x: da.Array, bins: int, limits: Range) -> tuple[da.Array, Any]:
+def _histogram(
+    x: da.Array, bins: int, limits: Range, weights: da.Array | None = None
+) -> tuple[da.Array, Any]:
     low, high = limits
     if not np.isfinite(high - low):
         raise UserError(f"from {low:g} to {high:g} is too far for float64; give a narrower --range")
     try:
-        return histogram(x, bins, limits)
+        return histogram(x, bins, limits, weights=weights)
     except ValueError as error:
         message = str(error).rstrip(".")
         raise UserError(f"{message}; give fewer --bins or a wider --range") from error

@@ -39,7 +39,7 @@ class Target(Protocol):
         """Write a block on the host that begins there."""
 
     def finish(self) -> None:
-        """Do what remains after all blocks have been written."""
+        """Clear up after all blocks have been written."""
 
 
 @casts

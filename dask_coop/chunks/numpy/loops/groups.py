@@ -233,6 +233,48 @@ def _across(
                 i += 4 if many else 1
 
 
+@jit_inner
+def _pick_row(x: Array, at: int, value: Array, index: Array) -> int:
+    """Take the elements of a row where there is none yet; return how many stay without."""
+    without = 0
+    for i in range(len(value)):
+        missing = value[i] != value[i]
+        taken = missing & (x[i] == x[i])
+        index[i] = at if taken else index[i]
+        value[i] = x[i] if missing else value[i]
+        without += missing & (x[i] != x[i])
+    return without
+
+
+def _pick(
+    x: Array,
+    outer_step: int,
+    step: int,
+    codes: Array,
+    outer: int,
+    length: int,
+    inner: int,
+    n: int,
+    backwards: bool,
+    value: Array,
+    index: Array,
+    without: Array,
+) -> None:
+    for block in range(outer):
+        for column in range(0, inner, _COLUMNS):
+            width = min(_COLUMNS, inner - column)
+            without[:] = width
+            for i in range(length):
+                at = length - 1 - i if backwards else i
+                code = codes[at]
+                if code >= 0 and without[code] > 0:
+                    first = block * outer_step + at * step + column
+                    entry = (block * n + code) * inner + column
+                    without[code] = _pick_row(
+                        x[first:][:width], at, value[entry:][:width], index[entry:][:width]
+                    )
+
+
 #: Put the elements of `lines` of some `length`, `step` elements apart, into tables by their codes,
 #: which begin `code_step` apart; tables begin `table_step` entries apart.
 along: Final = jit(_along)
@@ -240,3 +282,8 @@ along: Final = jit(_along)
 #: Put the elements of `inner` neighbouring lines, for each of `outer` blocks, into tables of `n`
 #: rows of `inner` entries. `seen` has room for a number for each group.
 across: Final = jit(_across)
+
+#: Find the first or, `backwards`, the last element of each group that is not NaN, and where along
+#: the line it is, for lines as of `across`. Tables hold NaN where none has been found; `without` is
+#: room for a number for each group.
+pick: Final = jit(_pick)

@@ -1,0 +1,165 @@
+"""Time statistics of stored arrays, from the call to the result: docs/files.md.
+
+``python -m benchmarks.systems.files`` writes Zarr arrays, computes mean and standard deviation of
+each in one read, and adds what it measures to benchmarks/results/files. With ``--cold`` the page
+cache forgets the files before each call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from benchmarks import report
+from benchmarks.systems import node, order
+
+RESULTS = Path("benchmarks/results/files")
+PAGE = Path("docs/files.md")
+
+#: Calls of which the fastest counts.
+SAMPLES = 3
+#: MiB of the stored chunks.
+CHUNKS = (4, 64)
+CODECS = ("Zstd", "Blosc LZ4", "none")
+OURS, DASKS = "dc.from_zarr", "da.from_zarr"
+
+Row = dict[str, Any]
+
+
+def compressors(codec: str) -> Any:
+    """Return the compressors of Zarr that a name means."""
+    from zarr.codecs import BloscCodec, ZstdCodec
+
+    return {
+        "Zstd": [ZstdCodec(level=3)],
+        "Blosc LZ4": [BloscCodec(cname="lz4", shuffle="shuffle")],
+        "none": None,
+    }[codec]
+
+
+def write(folder: Path, gib: float, codec: str, mib: int) -> Path:
+    """Write an array of rounded float32 like a measured quantity, and return its path."""
+    import zarr
+
+    path = folder / f"{codec}-{mib}.zarr".replace(" ", "-").lower()
+    columns = 1024
+    rows = mib * 2**20 // 4 // columns
+    n = max(1, round(gib * 1024 / mib))
+    array = zarr.create_array(
+        path,
+        shape=(n * rows, columns),
+        chunks=(rows, columns),
+        dtype="f4",
+        compressors=compressors(codec),
+    )
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        smooth = np.sin(np.linspace(i, i + 1, rows))[:, None] * 20
+        noise = rng.standard_normal((rows, columns), dtype="f4") * 3
+        array[i * rows : (i + 1) * rows] = np.round(smooth + noise, 1)
+    return path
+
+
+def forget(path: Path) -> None:
+    """Have the page cache forget the files of a folder."""
+    os.sync()
+    for file in path.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def measure(folder: Path, gib: float, threads: int, cold: bool) -> Iterator[Row]:
+    """Yield a row for each codec, size of chunks and contender."""
+    import dask_coop as dc
+
+    readers = {DASKS: da.from_zarr, OURS: dc.from_zarr}
+    for codec in CODECS:
+        for mib in CHUNKS:
+            path = write(folder, gib, codec, mib)
+            results = {}
+            for name, reader in readers.items():
+                times = []
+                for _ in range(SAMPLES):
+                    if cold:
+                        forget(path)
+                    begin = time.perf_counter()
+                    x = reader(str(path))
+                    results[name] = dask.compute(
+                        dc.mean(x), dc.std(x), scheduler="threads", num_workers=threads
+                    )
+                    times.append(time.perf_counter() - begin)
+                yield {
+                    "codec": codec,
+                    "mib": mib,
+                    "by": name,
+                    "cold": cold,
+                    "threads": threads,
+                    "gib": gib,
+                    "decoded_gb_s": x.nbytes / min(times) / 1e9,
+                }
+            if len({*results.values()}) > 1:
+                raise ArithmeticError(f"the results differ: {results}")
+            shutil.rmtree(path)
+
+
+def figures(folder: Path) -> str:
+    """Return the figures of the page for the results in `folder`."""
+    blocks = []
+    for path in sorted(folder.glob("*.json")):
+        results = json.loads(path.read_text())
+        rates: dict[tuple[Any, ...], dict[str, float]] = {}
+        for row in results["rows"]:
+            source = "disk" if row["cold"] else "memory"
+            key = source, row["codec"], row["mib"], row["threads"]
+            rates.setdefault(key, {})[row["by"]] = row["decoded_gb_s"]
+        head = ["files in", "codec", "MiB a chunk", "threads", DASKS, OURS, "times"]
+        lines = [
+            [*map(str, key), f"{of[DASKS]:.2f}", f"{of[OURS]:.2f}", f"{of[OURS] / of[DASKS]:.1f}"]
+            for key, of in rates.items()
+        ]
+        blocks += [*order.heading(path, results["machine"]), report.table(head, lines)]
+    return "\n\n".join(blocks) or "No results are there yet."
+
+
+def main() -> None:
+    """Measure, or write the page anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=float, default=8.0, help="decoded size of an array")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of Dask's scheduler")
+    parser.add_argument("--folder", type=Path, help="where to write; a memory file system first")
+    parser.add_argument("--cold", action="store_true", help="with a cold page cache")
+    parser.add_argument("--name", help="of the file of results")
+    parser.add_argument("--write", action="store_true", help="only write the page anew")
+    options = parser.parse_args()
+    if not options.write:
+        memory = Path("/dev/shm")
+        folder = Path(mkdtemp(dir=options.folder or (memory if memory.is_dir() else None)))
+        path = RESULTS / f"{options.name or f'cpu-{os.cpu_count()}-cores'}.json"
+        old = json.loads(path.read_text())["rows"] if path.exists() else []
+        rows = [row for row in old if row["cold"] != options.cold]
+        try:
+            for row in measure(folder, options.gib, options.threads, options.cold):
+                rows.append(row)
+                print(row, flush=True)
+        finally:
+            shutil.rmtree(folder)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"machine": order.facts(gpu=False), "rows": rows}, indent=1))
+    node.write(figures(RESULTS), PAGE)
+
+
+if __name__ == "__main__":
+    main()
