@@ -34,7 +34,7 @@ Matrices
 Operations of one's own
     Monoid, reduce, scan
 GPUs, files and clusters
-    to_gpu, to_host, from_npy, from_zarr, Node, CoopPlugin
+    to_gpu, to_host, from_npy, from_zarr, to_zarr, Node, CoopPlugin
 In place of Dask's functions
     install, uninstall, installed, report, explain
 Errors and warnings
@@ -73,7 +73,7 @@ from dask_coop.api.extrema import (
     nanmin,
     ptp,
 )
-from dask_coop.api.files import from_zarr
+from dask_coop.api.files import from_zarr, to_zarr
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.groups.scan import groupby_scan
@@ -229,6 +229,7 @@ __all__ = [
     "to_gpu",
     "to_hist",
     "to_host",
+    "to_zarr",
     "topk",
     "transpose",
     "uninstall",

@@ -52,7 +52,7 @@ NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid des
 explain ffill from_npy from_zarr groupby_reduce groupby_scan install installed integral_image
 logcumsumexp
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
-reduce report scan to_gpu to_hist to_host topk uninstall value_counts"""
+reduce report scan to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
 
 #: Functions that cuPyNumeric 26.05 has and CuPy lacks, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"

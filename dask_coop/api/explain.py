@@ -36,6 +36,7 @@ from dask_coop.files import rates
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.recognised import stored_in
 from dask_coop.files.stored import StoredArray
+from dask_coop.files.target import StoredTarget
 from dask_coop.graph import (
     group_quantiles,
     group_selection,
@@ -45,6 +46,7 @@ from dask_coop.graph import (
     transfer,
     windows,
 )
+from dask_coop.graph.files import writing
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -263,6 +265,9 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
             last = [name for name in names if name not in needed] or names
             known = (kinds[name] for name in (*last, *sorted(needed)) if kinds.get(name))
             title = ", ".join(dict.fromkeys(map(key_split, last)))
+            if target := _target(tasks):
+                yield _writes(title, target, tasks)
+                continue
             yield Row(title, "dask_coop", _method(tasks), _elements(tasks, next(known, "")))
         elif cause := next(filter(None, map(left.get, names)), None):
             how = f"{cause.function} of dask.array; {_count(len(tasks), 'task')}"
@@ -301,6 +306,25 @@ def _reads(name: str, stored: StoredArray | Hdf5Array, n: int) -> Row:
         f"{_count(n, 'task')} that read and decode {stored.codecs}{seen}",
         elements,
     )
+
+
+def _target(nodes: Iterable[Any]) -> StoredTarget | None:
+    """Return the stored array that tasks write; None if there is none."""
+    for node in nodes:
+        value = getattr(node, "kwargs", {}).get("target")
+        value = value.value if isinstance(value, DataNode) else value
+        if isinstance(value, StoredTarget):
+            return value
+    return None
+
+
+def _writes(name: str, target: StoredTarget, tasks: list[Any]) -> Row:
+    """Return the row of an array that is written to a store."""
+    count = _count(sum(_function(task) is writing.write for task in tasks), "task")
+    if target.why_not:
+        return Row(name, "Zarr", f"{count} through its event loop", target.why_not)
+    how = f"{count} that encode {target.codecs} and write"
+    return Row(name, "dask_coop", how, str(target.dtype))
 
 
 def _function(node: Any) -> Any:

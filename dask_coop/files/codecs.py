@@ -172,11 +172,14 @@ class Step:
         Fills a buffer; or, if `nbytes` is None, returns a view.
     nbytes : int or None
         How many bytes come out.
+    config : mapping
+        As in Zarr's metadata, to encode with.
     """
 
     name: str
     decode: Callable[..., Any]
     nbytes: int | None
+    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,19 +342,19 @@ def _step(
     """Return the decoder of a codec, and the size of `size` bytes encoded, None if unknown."""
     checks = {"crc32c": check_crc32c, "fletcher32": check_fletcher32}
     if name in checks and "id" not in config:
-        return Step(name, checks[name], None), None if size is None else size + 4
+        return Step(name, checks[name], None, config), None if size is None else size + 4
     if size is None:
         raise NotSupported(f"the codec {name!r} behind another one that compresses")
     if name == "shuffle":
         width = config.get("elementsize") or elements.itemsize
         if size % width:
             raise NotSupported(f"elements of {width} bytes to shuffle in {size:,}")
-        return Step(name, partial(unshuffle, size=width), size), size
+        return Step(name, partial(unshuffle, size=width), size, config), size
     decoders = {"zstd": decode_zstd, "lz4": decode_lz4, "blosc": decode_blosc}
     if name in _WINDOWS:
-        return Step(name, partial(inflate, window=_WINDOWS[name]), size), None
+        return Step(name, partial(inflate, window=_WINDOWS[name]), size, config), None
     if name in decoders:
-        return Step(name, decoders[name], size), None
+        return Step(name, decoders[name], size, config), None
     raise NotSupported(f"the codec {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Read the bytes of stored chunks, from local files or from any store of Zarr.
+"""Read the bytes of stored chunks, from local files or from any store of Zarr; write local files.
 
 Threads read local files themselves. Requests to other stores run in Zarr's event loop, all those of
 a task at once, and never more than ``coop.files.concurrency`` in a process.
@@ -10,9 +10,11 @@ import asyncio
 import os
 import threading
 import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +26,8 @@ from dask_coop.files.codecs import Bytes
 _KEPT_BYTES = 16 << 20
 #: Nanoseconds after which a change of a file gets another time of modification on any system.
 SETTLING_NS = 100_000_000
+#: How the names of files end that are not whole.
+PARTIAL = ".partial"
 
 
 class Request(NamedTuple):
@@ -143,6 +147,72 @@ class LocalFiles:
         if abs(time.time_ns() - status.st_mtime_ns) < SETTLING_NS:
             return None
         return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def write(self, key: str, buffers: Iterable[Any], sync: bool) -> None:
+        """Write a file, which has its name once it is whole.
+
+        Parameters
+        ----------
+        key : str
+        buffers : iterable of bytes-like
+            Its bytes, one after another.
+        sync : bool
+            Whether they are on the disk, not only in the page cache, before this returns.
+        """
+        path = os.path.join(self.name, key)
+        folder, name = os.path.split(path)
+        temporary = os.path.join(folder, f".{name}.{process()}.{uuid.uuid4().hex}{PARTIAL}")
+        os.makedirs(folder, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                for buffer in buffers:
+                    file.write(buffer)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        if sync:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def delete(self, key: str) -> None:
+        """Remove a file, if there is one."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(os.path.join(self.name, key))
+
+    def delete_partial(self) -> None:
+        """Remove temporary files of processes of this host that have been killed."""
+        host, _, _ = process().rpartition("-")
+        for folder, _, names in os.walk(self.name):
+            for name in names:
+                if not name.endswith(PARTIAL) or name.count(".") < 3:
+                    continue
+                owner, _, number = name.split(".")[-3].rpartition("-")
+                if owner == host and number.isdecimal() and not _is_alive(int(number)):
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(folder, name))
+
+
+def process() -> str:
+    """Return a name for this process, different from those of others on any host."""
+    return f"{os.uname().nodename.replace('.', '_')}-{os.getpid()}"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 class ZarrStore:

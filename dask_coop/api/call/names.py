@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -85,7 +86,8 @@ def no_attribute(owner: str, name: str, known: Collection[str], expression: str)
 
 def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise TypeError if a keyword in `given` is no parameter of the function `name`."""
-    if given.keys() <= parameters.keys():
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if takes_any or given.keys() <= parameters.keys():
         return
     wrong = next(key for key in given if key not in parameters)
     near = [key for key in parameters if wrong in AXES and key in AXES]

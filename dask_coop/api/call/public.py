@@ -349,7 +349,7 @@ def _build(
         changed: Any = change(function.__name__, args, kwargs)
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
-    if isinstance(array, str | bytes) and first != "path":
+    if isinstance(array, str | bytes) and first not in ("path", "url"):
         raise TypeError(
             f"{first} of {function.__name__} is an array, not the {type(array).__name__} {array!r}"
         )

@@ -75,6 +75,7 @@ REFUSED = {
     "reduce": "it does not know what the monoid makes of units",
     "scan": "it does not know what the monoid makes of units",
     "to_hist": "axes have no units",
+    "to_zarr": "Zarr arrays have no units",
 }
 
 

@@ -40,7 +40,7 @@ def before(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of our public function `name` with Dask arrays moved to GPUs."""
-    if name in ("to_gpu", "to_host"):
+    if name in ("to_gpu", "to_host", "to_zarr"):
         return args, kwargs
     if name in _GROUPS:
         return (moved(args[0]), *args[1:]), kwargs

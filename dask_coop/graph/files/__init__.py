@@ -1,0 +1,1 @@
+"""Write tasks that store blocks in files."""
