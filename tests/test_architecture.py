@@ -123,6 +123,7 @@ def forbidden(source: str, name: str) -> list[str]:
 LAYERS = ("dask.highlevelgraph", "dask.task_spec", "dask.blockwise")
 READERS = {
     "api.call.planning": "lowers the expressions of Dask's query planning",
+    "api.call.reading": "has arrays of files read otherwise, in layers that others have written",
     "api.explain": "reads the graphs that others have written",
 }
 
@@ -305,7 +306,7 @@ SMALL = {
     "cli/describe/members.py": "every reader of files with several arrays asks it",
     "cli/output.py": "every command prints by it",
     "cli/run.py": "one command",
-    "cluster/futures.py": "the client's side and the scheduler's ask it",
+    "files/lazy.py": "imports xarray, which not all have",
     "cluster/preload.py": "the documented name of `--preload`",
     "cuda/programs/base.py": "every generator of programs starts from it",
 }
@@ -316,7 +317,7 @@ def test_a_module_is_worth_a_file() -> None:
     found = {name for name, path in lengths.items() if len(path.read_text().splitlines()) < 60}
     assert found == SMALL.keys()
     # This number may only fall.
-    assert len(SMALL) <= 15
+    assert len(SMALL) <= 13
 
 
 HEAVY = (

@@ -33,6 +33,8 @@ from dask_coop.api.call.planning import held_graph
 from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.files import rates
+from dask_coop.files.hdf5 import Hdf5Array
+from dask_coop.files.recognised import stored_in
 from dask_coop.files.stored import StoredArray
 from dask_coop.files.target import StoredTarget
 from dask_coop.graph import (
@@ -82,7 +84,7 @@ class Row(NamedTuple):
     operation : str
         The prefix of its keys.
     served_by : str
-        "dask_coop", "Dask", or "Zarr" for stored chunks that Zarr itself decodes.
+        "dask_coop", "Dask", or "Zarr" and "HDF5" for stored chunks that these decode.
     method : str
         How it is computed.
     why : str
@@ -123,7 +125,8 @@ def explain(x: Any) -> Explanation:
     -------
     Explanation
         A tuple that prints as a table, with a row for each operation, in order from the data. A row
-        has ``operation``, ``served_by`` ("dask_coop", "Dask" or "Zarr"), ``method`` and ``why``.
+        has ``operation``, ``served_by`` ("dask_coop", "Dask", "Zarr" or "HDF5"), ``method`` and
+        ``why``.
 
     Raises
     ------
@@ -276,23 +279,26 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
             yield Row(key_split(names[0]), "Dask", _theirs(tasks), "no function of dask_coop")
 
 
-def _stored(nodes: Iterable[Any]) -> StoredArray | None:
+def _stored(nodes: Iterable[Any]) -> StoredArray | Hdf5Array | None:
     """Return the stored array that tasks read; None if there is none."""
     for node in nodes:
         values = [node.value] if type(node) is DataNode else getattr(node, "args", ())
         for value in values:
             # Dask wraps arguments that are the same for all blocks.
             value = value.value if isinstance(value, DataNode) else value
-            if isinstance(value, StoredArray):
-                return value
+            if (stored := stored_in(value)) is not None:
+                return stored
     return None
 
 
-def _reads(name: str, stored: StoredArray, n: int) -> Row:
+def _reads(name: str, stored: StoredArray | Hdf5Array, n: int) -> Row:
     """Return the row of an array that is read from a store."""
     elements = f"{stored.dtype} in NumPy chunks"
-    if stored.why_not:
-        return Row(name, "Zarr", f"{_count(n, 'task')} through its event loop", stored.why_not)
+    if why_not := stored.why_not:
+        theirs = ("HDF5", "one by one")
+        if isinstance(stored, StoredArray):
+            theirs = ("Zarr", "through its event loop")
+        return Row(name, theirs[0], f"{_count(n, 'task')} {theirs[1]}", why_not)
     seen = f"; {rate}" if (rate := rates.of(stored.source.name)) else ""
     return Row(
         name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -17,7 +16,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks as chunks_of
 from dask_coop.api.call.public import public
 from dask_coop.files.journal import Journal
-from dask_coop.files.stored import StoredArray
+from dask_coop.files.stored import StoredArray, cuts
 from dask_coop.files.target import StoredTarget, aligned, folder_of, write_unit
 from dask_coop.graph import config
 from dask_coop.graph.files import writing
@@ -115,7 +114,7 @@ def from_zarr(
         dtype=stored.dtype,
         previous_chunks=stored.chunks,
     )
-    stored = StoredArray(array, concurrency, _cuts(sizes, stored.cell))
+    stored = StoredArray(array, concurrency, cuts(sizes, stored.cell))
     return from_array(
         stored,
         sizes,
@@ -137,14 +136,6 @@ def _open(
     if isinstance(url, str) and "://" in url:
         options = {"storage_options": storage_options or None, **options}
     return zarr.open_array(store=url, path=component or "", **{"mode": "r", **options})
-
-
-def _cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:
-    """Return whether chunks end within cells."""
-    return any(
-        any(end % n for end in [*accumulate(lengths)][:-1])
-        for lengths, n in zip(sizes, cell, strict=True)
-    )
 
 
 @public("blockwise", dask=False)

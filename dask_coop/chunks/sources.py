@@ -29,7 +29,9 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.files import NpyArray
-from dask_coop.files.stored import StoredArray, local_root
+from dask_coop.files.hdf5 import Hdf5Array
+from dask_coop.files.recognised import stored_in
+from dask_coop.files.stored import local_root
 from dask_coop.files.stores import SETTLING_NS
 
 #: Most bytes of an array in memory that is compared by its elements.
@@ -90,8 +92,12 @@ def _of_map(x: np.ndarray[Any, Any]) -> Hashable:
 
 def _of_reader(source: Any) -> Hashable:
     """Return the stamp of an array of another library."""
-    if isinstance(source, StoredArray):
-        return _of_zarr(source.array)
+    if (stored := stored_in(source)) is not None:
+        return (
+            _of_file(stored.dataset.path)
+            if isinstance(stored, Hdf5Array)
+            else _of_zarr(stored.array)
+        )
     library = type(source).__module__.partition(".")[0]
     if library == "xarray":
         return _of_xarray(source)

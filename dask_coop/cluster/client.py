@@ -28,7 +28,6 @@ from weakref import WeakSet
 import numpy as np
 from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias
 from distributed import Client, Future
 from distributed.comm import CommClosedError
 from distributed.core import clean_exception
@@ -38,7 +37,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.cluster.futures import is_future, other_scheduler, wait
+from dask_coop.cluster.futures import futures_of_blocks, wait
 from dask_coop.cluster.jobs import (
     Count,
     Downsweep,
@@ -253,7 +252,7 @@ def _blocks(
             of_array: Sequence[Index] = indices
             if array.ndim < len(indices[0]):
                 of_array = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
-            columns.append(_futures(array, of_array))
+            columns.append(futures_of_blocks(array, of_array))
     every = [future for column in columns for future in column]
     _require_one_client(every)
     with relying():
@@ -330,29 +329,6 @@ def _require_one_client(futures: Sequence[Future]) -> None:
             "engine='collective' returns when the work is done, and an asynchronous client cannot "
             "wait for that; call it with a client that is not asynchronous"
         )
-
-
-def _futures(x: Array, indices: Sequence[Index]) -> list[Future]:
-    layer, name = x.dask.layers.get(x.name, {}), x.name
-    nodes = [layer.get((name, *index)) for index in indices]
-    for i, node in enumerate(nodes):
-        while isinstance(node, Alias):
-            node = nodes[i] = x.dask.get(node.target)
-        if isinstance(node, Future):
-            continue
-        other = other_scheduler()
-        if is_future(node):
-            raise Declined(
-                f"the chunks of {name} are futures of {other or 'another scheduler'}, and "
-                "collectives run on workers of distributed's scheduler"
-            )
-        if other:
-            raise Declined(
-                f"the chunks of {name} are not on workers of distributed's scheduler, on which "
-                f"collectives run, as Dask computes by {other}"
-            )
-        raise Declined(f"the chunks of {name} are not in memory on a cluster: persist them")
-    return nodes
 
 
 def _states(

@@ -37,6 +37,10 @@ _ZSTD_MAGIC = 0xFD2FB528
 _OF_NUMCODECS = {"zstd", "lz4", "blosc", "zlib", "gzip", "shuffle", "delta", "fixedscaleoffset"}
 #: Bits of zlib's windows, for the headers of both formats.
 _WINDOWS = {"zlib": 15, "gzip": 31}
+#: Bytes of headers and checksums, at most.
+_OVERHEAD = 64 << 10
+#: As many bytes are inflated at a time.
+_PORTION = 128 << 10
 
 
 class NotSupported(ValueError):
@@ -107,21 +111,23 @@ def decode_blosc(data: Bytes, out: Bytes) -> None:
 
 def inflate(data: Bytes, out: Bytes, window: int) -> None:
     """Fill `out` from a stream of zlib, or the members of a gzip file (RFC 1950, RFC 1952)."""
-    stream, position = data.data, 0
-    while True:
-        decoder = zlib.decompressobj(window)
+    source, taken, position = data.data, 0, 0
+    decoder = zlib.decompressobj(window)
+    # In portions, because the decoder copies what lies behind a member.
+    while taken < len(source) and not decoder.eof:
+        fed = source[taken : taken + _PORTION]
         # One byte more shows that the stream goes on.
-        content = decoder.decompress(stream, out.nbytes - position + 1)
+        content = decoder.decompress(fed, out.nbytes - position + 1)
         if position + len(content) > out.nbytes:
             raise _wrong(position + len(content), out)
-        if not decoder.eof:
-            raise ValueError("its stream ends early")
         out[position : position + len(content)] = np.frombuffer(content, "u1")
         position += len(content)
-        stream = memoryview(decoder.unused_data)
+        taken += len(fed) - len(decoder.unconsumed_tail) - len(decoder.unused_data)
         # A gzip file may have several members, and zeros behind them.
-        if window != _WINDOWS["gzip"] or not bytes(stream).strip(b"\0"):
-            break
+        if decoder.eof and window == _WINDOWS["gzip"] and data[taken:].any():
+            decoder = zlib.decompressobj(window)
+    if not decoder.eof:
+        raise ValueError("its stream ends early")
     if position < out.nbytes:
         raise _wrong(position, out)
 
@@ -130,6 +136,9 @@ def unshuffle(data: Bytes, out: Bytes, size: int) -> None:
     """Fill `out` with elements of `size` bytes, whose bytes `data` has side by side."""
     from numcodecs.shuffle import Shuffle
 
+    # The decoder would write behind a buffer that is smaller.
+    if data.nbytes != out.nbytes:
+        raise _wrong(data.nbytes, out)
     Shuffle(size).decode(data, out)
 
 
@@ -137,10 +146,19 @@ def check_crc32c(data: Bytes) -> Bytes:
     """Return `data` without the checksum at its end (RFC 3720)."""
     import google_crc32c
 
+    if data.nbytes < 4:
+        raise ValueError(f"it has {data.nbytes} bytes, and a checksum has 4")
     content, stored = data[:-4], int.from_bytes(data[-4:].tobytes(), "little")
-    if data.nbytes < 4 or (computed := google_crc32c.value(content)) != stored:
+    if (computed := google_crc32c.value(content)) != stored:
         raise ValueError(f"its checksum is {stored:#010x}, and that of its bytes {computed:#010x}")
     return content
+
+
+def check_fletcher32(data: Bytes) -> Bytes:
+    """Return `data` without the checksum that HDF5 puts at its end."""
+    from numcodecs.fletcher32 import Fletcher32
+
+    return np.frombuffer(Fletcher32().decode(data), "u1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +218,11 @@ class Chain:
         return not self.steps and not self.filters
 
     @property
+    def most(self) -> int:
+        """The most bytes that can be stored of a chunk: no codec here makes twice as many."""
+        return 2 * max([self.nbytes, *(step.nbytes or 0 for step in self.steps)]) + _OVERHEAD
+
+    @property
     def fills(self) -> bool:
         """Whether the last codec can write the elements where they are to be."""
         return not self.filters and self.axes == tuple(range(len(self.shape)))
@@ -228,15 +251,17 @@ class Chain:
         ValueError
             If `data` are not such a chunk; the message has the codec and the reason.
         """
-        for i, step in enumerate(self.steps):
+        number = 1
+        for step in self.steps:
             try:
                 if step.nbytes is None:
                     data = step.decode(data)
                     continue
                 is_last = step is self.steps[-1]
-                target = out if out is not None and is_last else scratch(1 + i % 2, step.nbytes)
+                target = out if out is not None and is_last else scratch(number, step.nbytes)
                 step.decode(data, target)
-                data = target
+                # Views leave the number, so that no step writes where it reads.
+                data, number = target, 3 - number
             except MemoryError:
                 raise
             except Exception as error:
@@ -315,8 +340,9 @@ def _step(
     name: str, config: Mapping[str, Any], size: int | None, elements: np.dtype[Any]
 ) -> tuple[Step, int | None]:
     """Return the decoder of a codec, and the size of `size` bytes encoded, None if unknown."""
-    if name == "crc32c" and "id" not in config:
-        return Step(name, check_crc32c, None, config), None if size is None else size + 4
+    checks = {"crc32c": check_crc32c, "fletcher32": check_fletcher32}
+    if name in checks and "id" not in config:
+        return Step(name, checks[name], None, config), None if size is None else size + 4
     if size is None:
         raise NotSupported(f"the codec {name!r} behind another one that compresses")
     if name == "shuffle":

@@ -93,3 +93,5 @@ class Decoded:
 
 #: Those of this process.
 DECODED = Decoded()
+# A process that is forked has none of the threads that decode.
+os.register_at_fork(after_in_child=DECODED.__init__)  # type: ignore[misc]

@@ -34,12 +34,15 @@ class Shards:
         The codecs of the index, offset and length of each cell.
     begin, nbytes : int
         The place of the index; `begin` may count from the end of the object.
+    known : array, optional
+        The offset and length of each cell, of shape (*cells, 2), if no index has to be read.
     """
 
     cells: tuple[int, ...]
     index: Chain
     begin: int
     nbytes: int
+    known: Any = None
 
     def request(self, key: str) -> Request:
         """Return the request of the index of a shard."""
@@ -140,7 +143,11 @@ def _shards(codec: Any, cells: tuple[int, ...]) -> Shards:
     return Shards(cells, index, begin, nbytes)
 
 
-def place(places: Any, cell: tuple[int, ...]) -> tuple[int, int] | None:
+def place(places: Any, cell: tuple[int, ...], most: int) -> tuple[int, int] | None:
     """Return the offset and length of a cell of a shard; None if the shard does not have it."""
     offset, nbytes = (int(number) for number in places[cell])
-    return None if offset == nbytes == ABSENT else (offset, nbytes)
+    if offset == nbytes == ABSENT:
+        return None
+    if nbytes > most:
+        raise ValueError(f"{nbytes:,} bytes are stored, and no more than {most:,} can be")
+    return offset, nbytes

@@ -10,10 +10,10 @@ all of them: see `decoded`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product, repeat
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -114,14 +114,22 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         """Return elements; Zarr itself has indices other than slices and integers."""
-        selected = None if self._layout is None else _selected(index, self.shape)
-        if self._layout is None or selected is None:
+        taken = None if self._layout is None else selected(index, self.shape)
+        if self._layout is None or taken is None:
             return self.array[index]
-        ranges, steps = selected
+        ranges, steps = taken
         out = np.empty([*map(len, ranges)], self.dtype)
         if out.size:
-            _Reading(self, self._layout, out).run(ranges)
+            Reading(self.source, self._layout, out, self.is_cut).run(ranges)
         return out[steps]
+
+
+def cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:
+    """Return whether chunks of these sizes end within cells."""
+    return any(
+        any(end % n for end in [*accumulate(lengths)][:-1])
+        for lengths, n in zip(sizes, cell, strict=True)
+    )
 
 
 def local_root(store: Any) -> str | None:
@@ -131,10 +139,12 @@ def local_root(store: Any) -> str | None:
     # Dask opens local folders by fsspec, too.
     system = getattr(store, "fs", None)
     protocol = getattr(getattr(system, "sync_fs", system), "protocol", ())
-    return str(store.path) if "file" in protocol else None
+    # Some have one name, and "filecache" is none of a local folder.
+    protocols = (protocol,) if isinstance(protocol, str) else protocol
+    return str(store.path) if "file" in protocols else None
 
 
-def _selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
+def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], tuple[Any, ...]] | None:
     """Return the ascending range of each axis that an index selects, and an index into these.
 
     None if the index is not made of slices, integers and an ellipsis.
@@ -174,19 +184,23 @@ def _along(taken: range, size: int) -> Iterator[tuple[int, slice, slice]]:
         done += n
 
 
-class _Reading:
+class Reading:
     """The reading of some elements.
 
     Parameters
     ----------
-    stored : StoredArray
+    source : LocalFiles or ZarrStore
     layout : Layout
     out : array
         Where they are to be.
+    is_cut : bool
+        Whether other tasks need other elements of the same cells.
     """
 
-    def __init__(self, stored: StoredArray, layout: Layout, out: Any) -> None:
-        self._source, self._is_cut = stored.source, stored.is_cut
+    def __init__(
+        self, source: LocalFiles | ZarrStore, layout: Layout, out: Any, is_cut: bool
+    ) -> None:
+        self._source, self._is_cut = source, is_cut
         self._layout, self._chain, self._out = layout, layout.chain, out
 
     def run(self, ranges: list[range]) -> None:
@@ -214,7 +228,9 @@ class _Reading:
             return elements if elements is None else elements.copy()
 
         need = Need(_size(cell.source), _size(whole), self._chain.nbytes)
-        self._put(cell, DECODED.take((files.name, number), stamp, need, make))
+        # The same files may be another array, too.
+        mine = (files.name, number, shape, self._chain.dtype)
+        self._put(cell, DECODED.take(mine, stamp, need, make))
         return True
 
     def _put(self, cell: Cell, elements: Any) -> None:
@@ -236,40 +252,62 @@ class _Reading:
 
         They are None if the cell is not stored, and the result itself if they are there already.
         """
-        asked: list[tuple[Request, list[_Bytes]]] = []
-        for key, of in self._by_object(cells):
-            if self._layout.shards is None:
-                asked += [(Request(key, out=self._room(cell)), [_Bytes(cell)]) for cell, _ in of]
-            elif (places := self._places(self._layout.shards, key)) is None:
-                yield from ((cell, None) for cell, _ in of)
-            else:
-                at = [(cell, place(places, inner)) for cell, inner in of]
-                yield from ((cell, None) for cell, span in at if span is None)
-                asked += _joined(key, [(cell, span) for cell, span in at if span is not None])
-        for data, (request, members) in zip(self._read([r for r, _ in asked]), asked, strict=True):
-            for cell, begin, end in members:
-                if data is None:
-                    yield cell, None
-                else:
-                    # The whole is passed on as it is, so that it is known not to need a copy.
-                    mine = data if begin == 0 and end is None else data[begin:end]
-                    yield cell, self._elements(request.key, cell, mine)
+        objects = self._by_object(cells)
+        if (shards := self._layout.shards) is not None:
+            asked = yield from self._in_shards(shards, objects)
+        else:
+            # What is decoded must not be read where its elements are to be.
+            is_plain = self._chain.is_plain
+            asked = []
+            for key, ((cell, _),) in objects.items():
+                room = self._room(cell) if is_plain else None
+                asked.append((Request(key, out=room, most=self._chain.most), [_Bytes(cell)]))
+        with closing(self._read([request for request, _ in asked])) as answers:
+            for data, (request, members) in zip(answers, asked, strict=True):
+                for cell, begin, end in members:
+                    if data is None:
+                        yield cell, None
+                    else:
+                        # All of it is passed on as it is, and so known not to need a copy.
+                        mine = data if begin == 0 and end is None else data[begin:end]
+                        yield cell, self._elements(request.key, cell, mine)
 
-    def _by_object(self, cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
-        """Yield the names of objects, and the cells that are in them with their index there."""
-        objects: dict[str, list[Any]] = {}
+    def _by_object(self, cells: list[Cell]) -> dict[str, list[_Inner]]:
+        """Return the names of objects, and the cells that are in them with their index there."""
+        objects: dict[str, list[_Inner]] = {}
         for cell in cells:
             key, inner = self._key(cell.number)
             objects.setdefault(key, []).append((cell, inner))
-        yield from objects.items()
+        return objects
 
-    def _places(self, shards: Shards, key: str) -> Any:
-        """Return offset and length of the cells of a shard; None if the shard is not stored."""
-        (data,) = self._read([shards.request(key)])
-        if data is None:
-            return None
-        with self._blaming(key):
-            return shards.places(data, scratch)
+    def _in_shards(
+        self, shards: Shards, objects: dict[str, list[_Inner]]
+    ) -> Generator[tuple[Cell, None], None, list[_Asked]]:
+        """Yield the cells that shards do not have, and return the requests of the others."""
+        asked: list[_Asked] = []
+        for places, (key, of) in zip(self._places(shards, objects), objects.items(), strict=True):
+            stored: list[tuple[Cell, tuple[int, int]]] = []
+            with blaming(self._source.name, key):
+                for cell, inner in of:
+                    span = None if places is None else place(places, inner, self._chain.most)
+                    if span is None:
+                        yield cell, None
+                    else:
+                        stored.append((cell, span))
+            asked += _joined(key, stored)
+        return asked
+
+    def _places(self, shards: Shards, objects: dict[str, list[_Inner]]) -> Iterator[Any]:
+        """Yield offset and length of the cells of each shard; None if it is not stored."""
+        if shards.known is not None:
+            yield from repeat(shards.known, len(objects))
+            return
+        for data, key in zip(
+            self._read([shards.request(key) for key in objects]), objects, strict=True
+        ):
+            with blaming(self._source.name, key):
+                places = None if data is None else shards.places(data, scratch)
+            yield places
 
     def _room(self, cell: Cell) -> Bytes | None:
         """Return the memory of the result where a cell can be decoded; None if nowhere."""
@@ -283,34 +321,34 @@ class _Reading:
     def _elements(self, key: str, cell: Cell, data: Bytes) -> Any:
         """Return the elements of a cell, given its stored bytes."""
         room = self._room(cell)
-        with self._blaming(key):
+        with blaming(self._source.name, key):
             elements = self._chain.decode(data, room, scratch)
         return self._out if room is not None else elements
 
-    def _read(self, requests: list[Request]) -> Iterator[Bytes | None]:
-        answers, done = self._source.read(requests), 0
-        while done < len(requests):
-            start = perf_counter()
-            with self._blaming(requests[done].key):
-                data = next(answers)
-            self._rate.reading += perf_counter() - start
-            self._rate.stored += 0 if data is None else data.nbytes
-            done += 1
-            yield data
+    def _read(self, requests: list[Request]) -> Generator[Bytes | None]:
+        with closing(self._source.read(requests)) as answers:
+            for request in requests:
+                start = perf_counter()
+                with blaming(self._source.name, request.key):
+                    data = next(answers)
+                self._rate.reading += perf_counter() - start
+                self._rate.stored += 0 if data is None else data.nbytes
+                yield data
 
-    @contextmanager
-    def _blaming(self, key: str) -> Iterator[None]:
-        """Add the name of the store and the object to errors raised in a block."""
-        try:
-            yield
-        except MemoryError:
+
+@contextmanager
+def blaming(name: str, key: str) -> Iterator[None]:
+    """Add the name of the store and the object to errors raised in a block."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
             raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise
-            kind = TimeoutError if isinstance(error, TimeoutError) else OSError
-            reason = str(error) or type(error).__name__
-            raise kind(f"{self._source.name}: cannot read the chunk {key!r}: {reason}") from error
+        kind = TimeoutError if isinstance(error, TimeoutError) else OSError
+        reason = str(error) or type(error).__name__
+        raise kind(f"{name}: cannot read the chunk {key!r}: {reason}") from error
 
 
 class _Bytes(NamedTuple):
@@ -321,7 +359,13 @@ class _Bytes(NamedTuple):
     end: int | None = None
 
 
-def _joined(key: str, places: list[tuple[Cell, tuple[int, int]]]) -> Iterator[Any]:
+#: A cell, and its index within a shard.
+_Inner = tuple[Cell, tuple[int, ...]]
+#: A request, and the cells in its answer.
+_Asked = tuple[Request, list[_Bytes]]
+
+
+def _joined(key: str, places: list[tuple[Cell, tuple[int, int]]]) -> Iterator[_Asked]:
     """Yield requests for cells of a shard, and where each is in the answer."""
     members: list[_Bytes] = []
     first = last = 0

@@ -13,8 +13,9 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -41,12 +42,15 @@ class Request(NamedTuple):
         None asks for all from there on.
     out : array of uint8, optional
         Where they may be put, if there are just as many.
+    most : int, optional
+        An object has no more bytes, unless it is damaged.
     """
 
     key: str
     begin: int = 0
     nbytes: int | None = None
     out: Bytes | None = None
+    most: int | None = None
 
 
 class Source(Protocol):
@@ -60,7 +64,7 @@ class Source(Protocol):
 
     name: str
 
-    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+    def read(self, requests: Iterable[Request]) -> Generator[Bytes | None]:
         """Yield the bytes of each request, in order; None if an object does not exist.
 
         A buffer is valid until the next one is asked for.
@@ -87,6 +91,16 @@ def scratch(number: int, nbytes: int) -> Bytes:
     return buffer[:nbytes]
 
 
+def read_into(data: Bytes, descriptor: int, begin: int) -> None:
+    """Fill `data` with the bytes of a file from `begin` on."""
+    done = 0
+    while done < data.nbytes:
+        n = os.preadv(descriptor, [data.data[done:]], begin + done)
+        if not n:
+            raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
+        done += n
+
+
 class LocalFiles:
     """The files of a local folder.
 
@@ -98,12 +112,12 @@ class LocalFiles:
     def __init__(self, root: str) -> None:
         self.name = root
 
-    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+    def read(self, requests: Iterable[Request]) -> Generator[Bytes | None]:
         """Yield the bytes of each request, as `Source.read` does."""
         yield from map(self._read, requests)
 
     def _read(self, request: Request) -> Bytes | None:
-        key, begin, nbytes, out = request
+        key, begin, nbytes, out, most = request
         try:
             descriptor = os.open(os.path.join(self.name, key), os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -112,15 +126,12 @@ class LocalFiles:
             size = os.fstat(descriptor).st_size
             begin = max(0, size + begin) if begin < 0 else begin
             nbytes = max(0, size - begin) if nbytes is None else nbytes
+            if most is not None and nbytes > most:
+                raise ValueError(f"{nbytes:,} bytes are stored, and no more than {most:,} can be")
             if begin + nbytes > size:
                 raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
             data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
-            done = 0
-            while done < nbytes:
-                n = os.preadv(descriptor, [data.data[done:]], begin + done)
-                if not n:
-                    raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
-                done += n
+            read_into(data, descriptor, begin)
             return data
         except IsADirectoryError:
             return None
@@ -220,27 +231,33 @@ class ZarrStore:
         self.name = f"{store}/{path}".rstrip("/")
         self._store, self._path, self._concurrency = store, path, concurrency
 
-    def read(self, requests: Iterable[Request]) -> Iterator[Bytes | None]:
+    def read(self, requests: Iterable[Request]) -> Generator[Bytes | None]:
         """Yield the bytes of each request, as `Source.read` does."""
         import zarr
         from zarr.core.sync import sync
 
         timeout, loop = zarr.config.get("async.timeout"), sync(_running_loop())
-        futures = deque(
-            asyncio.run_coroutine_threadsafe(self._get(request), loop) for request in requests
-        )
+        # Answers wait in memory, so that no more are asked for ahead than may be asked for at all.
+        waiting, ahead = iter(requests), self._concurrency
+        asked: deque[Any] = deque()
         try:
-            while futures:
-                yield futures.popleft().result(timeout)
+            while True:
+                for request in islice(waiting, ahead - len(asked)):
+                    asked.append(asyncio.run_coroutine_threadsafe(self._get(request), loop))
+                if not asked:
+                    return
+                yield asked[0].result(timeout)
+                asked.popleft()
         finally:
-            for future in futures:
+            # Also the one that has not come in time: others wait for its place.
+            for future in asked:
                 future.cancel()
 
     async def _get(self, request: Request) -> Bytes | None:
         from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
         from zarr.core.buffer.cpu import buffer_prototype
 
-        key, begin, nbytes, _ = request
+        key, begin, nbytes, _, _ = request
         byte_range: Any = None
         if nbytes is not None:
             byte_range = RangeByteRequest(begin, begin + nbytes)

@@ -8,7 +8,7 @@ FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14 for
                 several processes each sees one GPU
 FUZZ_ONLY       families to keep to, with commas between them; "files" is damaged files, for which
                 tests/fuzz/mutants.py lists what can be set
-FUZZ_ENGINES    engines to draw from, with commas between them: "graph,node,collective"
+FUZZ_ENGINES    engines to draw from, with commas between them: "graph,node,collective,dask-array"
 FUZZ_LOG        a file that gets every failure in full: build/fuzz.log
 FUZZ_REPORT     a file to write the outcome to, which `tools/gpu_run.py --add` takes
 FUZZ_COMMIT     what to call the commit there, outside of a repository

@@ -134,14 +134,14 @@ class Operand:
         """What is not masked."""
         return np.ones(self.array.shape, "?") if self.mask is None else ~self.mask
 
-    def build(self, xp: Any) -> da.Array:
-        """Return the Dask array, with chunks of the kind of `xp`'s."""
+    def build(self, xp: Any, arrays: Any = da) -> Any:
+        """Return the Dask array, or one of the package `arrays`, with chunks of `xp`'s kind."""
         array = self.array
         if self.layout == ">" and xp is np:
             array = array.astype(array.dtype.newbyteorder(">"))
         if self.mask is not None:
             array = np.ma.array(array, mask=self.mask)
-        x = da.from_array(array, chunks=self.chunks)
+        x = arrays.from_array(array, chunks=self.chunks)
         if xp is not np:
             x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.zeros((0,) * x.ndim, x.dtype))
         if self.layout in LAYOUTS and array.ndim:

@@ -7,6 +7,7 @@ The engine of a case follows from its two numbers, as the case itself does::
     held         the same, with chunks that are in memory         CuPy chunks
     collective   chunks in memory on two workers of this          functions that have `engine`, and
                  process                                          do not decline it
+    dask-array   get_sync, of arrays of that package              where it is installed
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -28,16 +31,20 @@ import dask_coop as dc
 from dask_coop.errors import Declined, RefusedByDask
 from fuzz.case import Case, Operand
 
-ENGINES = ("graph", "node", "collective", "held")
+ENGINES = ("graph", "node", "collective", "held", "dask-array")
 
 #: Of as many cases one is run by each engine that is not the graph.
-SHARE = 4
+SHARE = 5
 
 
 def engine_of(case: Case, seed: int, index: int, xp: ModuleType, allowed: tuple[str, ...]) -> str:
     """Return the engine of a case, one of those allowed; the graph where it has no other."""
     on_gpu = xp is not np
     able = {"graph": True, "node": on_gpu, "collective": _has_engine(case), "held": on_gpu}
+    # Files are read as Dask's arrays, and theirs have no `to_backend` for NumPy.
+    is_dasks = case.installed or case.family == "file" or getattr(case, "backend", False)
+    is_dasks = is_dasks or da.array_expr_enabled()
+    able["dask-array"] = _have_theirs() and not is_dasks
     others = [name for name in allowed if name != "graph" and able[name]]
     drawn = int(np.random.default_rng((seed, index, 2)).integers(SHARE))
     if not others or ("graph" in allowed and drawn >= len(others)):
@@ -57,11 +64,16 @@ def _has_engine(case: Case) -> bool:
     )
 
 
+@cache
+def _have_theirs() -> bool:
+    return find_spec("dask_array") is not None
+
+
 @dataclass(frozen=True)
 class Placed(Operand):
     """An operand whose chunks are in memory on the cluster of this process."""
 
-    def build(self, xp: Any) -> da.Array:
+    def build(self, xp: Any, arrays: Any = da) -> Any:
         """Return the Dask array, persisted."""
         return _client().persist(super().build(xp))
 
@@ -69,9 +81,17 @@ class Placed(Operand):
 class Held(Operand):
     """An operand whose chunks are in memory."""
 
-    def build(self, xp: Any) -> da.Array:
+    def build(self, xp: Any, arrays: Any = da) -> Any:
         """Return the Dask array, persisted."""
         return super().build(xp).persist(scheduler=get_sync)
+
+
+class OfTheirs(Operand):
+    """An operand that is an array of the package dask-array."""
+
+    def build(self, xp: Any, arrays: Any = da) -> Any:
+        """Return its array."""
+        return super().build(xp, import_module("dask_array"))
 
 
 def call(case: Case, xp: ModuleType, engine: str) -> tuple[tuple[Any, ...], str]:
@@ -82,7 +102,19 @@ def call(case: Case, xp: ModuleType, engine: str) -> tuple[tuple[Any, ...], str]
                 return _of(case, Placed).call(xp), engine
         except (Declined, dc.Refused, RefusedByDask, dc.FallbackWarning):
             return case.call(xp), "graph"
+    if engine == "dask-array":
+        return tuple(map(_lowered, _of(case, OfTheirs).call(xp))), engine
     return (_of(case, Held) if engine == "held" else case).call(xp), engine
+
+
+def _lowered(result: Any) -> Any:
+    """Return a result with the graph by which that package computes it, as a Dask array."""
+    if isinstance(result, da.Array):
+        raise TypeError("a result of arrays of dask-array is an array of Dask's")
+    if not hasattr(result, "__dask_graph__"):
+        return result
+    graph = result.__dask_graph__()
+    return da.Array(graph, result.name, result.chunks, dtype=result.dtype, meta=result._meta)
 
 
 def _of(case: Case, kind: type[Operand]) -> Case:

@@ -56,7 +56,7 @@ def cluster() -> Iterator[None]:
 
 
 #: Families of which collectives take most cases.
-COLLECTIVE = ["fold", "extremum", "histogram", "scan", "groups", "quantile"]
+COLLECTIVE = ("fold", "extremum", "histogram", "scan", "groups", "quantile")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -68,6 +68,13 @@ def test_random_cases_hold_on_a_cluster(family: str) -> None:
     assert not tally.failures, report(tally)
     assert tally.engines[f"collective {family}"] >= 1
     assert tally.engines.total() == 5
+
+
+def test_random_cases_hold_of_arrays_of_dask_array() -> None:
+    pytest.importorskip("dask_array")
+    tally = work(np, 0, only=COLLECTIVE, engines=("dask-array",), cases=12)
+    assert not tally.failures, report(tally)
+    assert sum(n for name, n in tally.engines.items() if name.startswith("dask-array")) > 6
 
 
 @pytest.mark.gpu

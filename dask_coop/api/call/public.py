@@ -46,6 +46,7 @@ from dask_coop.api.call.planning import (
     with_expressions,
     with_values,
 )
+from dask_coop.api.call.reading import read_by_us
 from dask_coop.api.call.report import count, counted, is_inside, uncounted
 from dask_coop.api.call.results import Histogram, Histogram2D
 from dask_coop.api.call.units import with_units
@@ -339,6 +340,9 @@ def _build(
     """Build the lazy result of a public function, or raise `Refused`."""
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
+    if not is_inside() and not da.array_expr_enabled():
+        args = convert_parts(_from_files, args)
+        kwargs = {name: convert_parts(_from_files, value) for name, value in kwargs.items()}
     # Read it once, because another thread may uninstall it meanwhile.
     change = before
     if change is not None and not is_inside():
@@ -360,6 +364,11 @@ def _build(
         if kind != "blockwise" or function.__name__ in _JOINS:
             return _with_joined_chunks(build, args, kwargs)
         return build(*args, **kwargs)
+
+
+def _from_files(value: Any) -> Any:
+    """Return an array whose files this library reads, where it can; other values unchanged."""
+    return read_by_us(value) if type(value) is Array else value
 
 
 def _with_joined_chunks(
