@@ -1,10 +1,10 @@
-"""Cases of arrays in .npy files, of any number of axes, dtype and byte order."""
+"""Cases of arrays in .npy files and in Zarr, of any number of axes, dtype and byte order."""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,3 +56,54 @@ def draw_file(rng: draw.Generator) -> Case:
 def expect_file(case: Case) -> list[Expected]:
     """Return the array."""
     return [Expected(case.x, chunks=case.inputs[0].chunks, host=True)]
+
+
+@dataclass(frozen=True)
+class ToZarr(Case):
+    """An array that is written and read again; what is stored are the options."""
+
+    def call(self, xp: Any) -> tuple[Any, ...]:
+        """Return the stored array, whose tasks write it first."""
+        path = Path(tempfile.mkdtemp(dir=_folder().name)) / "x.zarr"
+        x = self.inputs[0].build(xp)
+        return (dc.to_zarr(x, path, compute=False, return_stored=True, **self.options),)
+
+    def code(self, xp: Any) -> str:
+        """Return that as a line of Python."""
+        where = {"url": "x.zarr", "mode": "w", "compute": False, "return_stored": True}
+        call = replace(self, options={**where, **self.options})
+        return super(ToZarr, call).code(xp)
+
+
+#: Codecs of the two formats of Zarr; any array may have them.
+_CODECS: dict[int, list[dict[str, Any] | None]] = {
+    2: [None, {"id": "zstd", "level": 1}, {"id": "lz4"}, {"id": "zlib", "level": 1}],
+    3: [
+        None,
+        {"name": "zstd", "configuration": {"level": 1, "checksum": True}},
+        {"name": "gzip", "configuration": {"level": 1}},
+        {"name": "crc32c"},
+    ],
+}
+
+
+def draw_written(rng: draw.Generator) -> Case:
+    """Draw an array and how it is stored."""
+    sides = () if draw.chance(rng, 0.1) else draw.shape(rng)
+    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), sides)
+    version = draw.pick(rng, [2, 3])
+    options: dict[str, Any] = {"zarr_format": version}
+    if draw.chance(rng, 0.8):
+        options["compressors"] = draw.pick(rng, _CODECS[version])
+    if draw.chance(rng, 0.6):
+        stored = options["chunks"] = tuple(int(rng.integers(1, n + 3)) for n in sides)
+        if version == 3 and draw.chance(rng, 0.5):
+            options["shards"] = tuple(n * int(rng.integers(1, 4)) for n in stored)
+    if draw.chance(rng, 0.3) and array.dtype.kind != "b":
+        options["fill_value"] = 1
+    return ToZarr("written", "to_zarr", (draw.operand(rng, array),), options=options)
+
+
+def expect_written(case: Case) -> list[Expected]:
+    """Return the array."""
+    return [Expected(case.x, host=True)]
