@@ -50,7 +50,7 @@ def shapes() -> Iterator[tuple[str, Any, Any, Any]]:
     yield "4,096 x 4,096 float32, 1,000 zones", rng.random((4096, 4096), dtype="f4"), zones, None
 
 
-def chunk(x: Any, labels: Any, funcs: list[str], axis: Any) -> Call:
+def chunk(x: Any, labels: Any, funcs: list[Any], axis: Any) -> Call:
     """Return a call of our function for an array that is one chunk."""
     import dask
     import dask.array as da

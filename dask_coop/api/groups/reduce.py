@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dask.array as da
 from dask.array.core import asanyarray
@@ -38,6 +38,15 @@ from dask_coop.graph.grouped import Known, Lazy
 #: The statistics by name.
 NAMES = (*STATISTICS, *group_quantiles.NAMES)
 
+# fmt: off
+StatisticName = Literal[
+    "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last",
+    "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "nanargmin",
+    "nanargmax", "nanfirst", "nanlast", "any", "all", "count", "count_nonzero", "logsumexp",
+    "median", "nanmedian", "quantile", "nanquantile",
+]
+# fmt: on
+
 #: The keywords of finalize_kwargs that each statistic takes.
 _ARGUMENTS = {name: set(row.keywords) for name, row in STATISTICS.items()}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
@@ -47,7 +56,7 @@ _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 def groupby_reduce(
     array: Any,
     *by: Any,
-    func: Any,
+    func: StatisticName | Monoid | Sequence[StatisticName | Monoid],
     expected_groups: Any = None,
     sort: bool = True,
     isbin: bool | Sequence[bool] = False,
@@ -157,7 +166,7 @@ def groupby_reduce(
     shape = () if isinstance(labels, Found) else tuple(map(len, groups))
     request = Request(x, labels, shape, asked)
     several = isinstance(func, list | tuple)
-    funcs = [*func] if several else [func]
+    funcs: list[Any] = [*func] if isinstance(func, list | tuple) else [func]
     if not funcs:
         raise ValueError("func is an empty list; name at least one statistic")
     kwargs = _shared_out(funcs, dict(finalize_kwargs or {}))

@@ -13,7 +13,7 @@ whole array.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -41,12 +41,19 @@ from dask_coop.graph.grouped import Known, Lazy
 #: The scans by name.
 ROWS = SCANS | dict.fromkeys(("ffill", "bfill"), ScanRow(fill(None), times="mM"))
 
+# fmt: off
+ScanName = Literal[
+    "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", "ffill",
+    "bfill",
+]
+# fmt: on
+
 
 @public("scan", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
-    func: Any,
+    func: ScanName | Monoid,
     expected_groups: Any = None,
     axis: int = -1,
     dtype: Any = None,

@@ -1,0 +1,2066 @@
+# Written by tools/stubs.py.
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+
+import dask.array as da
+import numpy as np
+
+from dask_coop.algebra import monoids as monoids
+from dask_coop.algebra.quantiles import Method
+from dask_coop.api.arguments import Axis, SplitEvery
+from dask_coop.api.call.public import Engine
+from dask_coop.api.call.report import report as report
+from dask_coop.api.call.results import Description as Description
+from dask_coop.api.call.results import Histogram as Histogram
+from dask_coop.api.call.results import Histogram2D as Histogram2D
+from dask_coop.api.explain import explain as explain
+from dask_coop.api.groups.reduce import StatisticName
+from dask_coop.api.groups.scan import ScanName
+from dask_coop.api.histograms.lazy_bins import Nan
+from dask_coop.api.install.install import install as install
+from dask_coop.api.install.install import installed as installed
+from dask_coop.api.install.install import uninstall as uninstall
+from dask_coop.api.monoids.monoid import Monoid as Monoid
+from dask_coop.api.selection import Sizes
+from dask_coop.api.topk import SortKind
+from dask_coop.api.windows import Mode
+from dask_coop.chunks.backend import Side
+from dask_coop.cluster.plugin import CoopPlugin as CoopPlugin
+from dask_coop.errors import CooperativeTimeout as CooperativeTimeout
+from dask_coop.errors import Declined as Declined
+from dask_coop.errors import FallbackWarning as FallbackWarning
+from dask_coop.errors import Refused as Refused
+from dask_coop.errors import RefusedByDask as RefusedByDask
+from dask_coop.node.node import Node as Node
+
+__version__: str
+
+class Labelled(Protocol):
+    """An xarray.DataArray or an xarray.Variable."""
+
+    @property
+    def dims(self) -> tuple[Hashable, ...]: ...
+    @property
+    def sizes(self) -> Mapping[Hashable, int]: ...
+
+_L = TypeVar("_L", bound=Labelled)
+
+#: What is computed at once: an array or a scalar of NumPy.
+Value: TypeAlias = np.ndarray[Any, Any] | Any
+
+@overload
+def all(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def all(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def all(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def any(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def any(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def any(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def argmax(
+    a: _L,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def argmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def argmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def argmin(
+    a: _L,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def argmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def argmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def argsort(
+    a: _L,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool | None = None,
+) -> _L: ...
+@overload
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool | None = None,
+) -> da.Array: ...
+@overload
+def argtopk(
+    a: _L, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> _L: ...
+@overload
+def argtopk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Literal["collective"]
+) -> Value: ...
+@overload
+def argtopk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> da.Array: ...
+def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
+@overload
+def bfill(
+    x: _L,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def bfill(
+    x: Any,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def bincount(
+    x: Any,
+    weights: Any = None,
+    minlength: int = 0,
+    split_every: int | None = None,
+    *,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def bincount(
+    x: Any,
+    weights: Any = None,
+    minlength: int = 0,
+    split_every: int | None = None,
+    *,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def box_filter(
+    x: _L, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
+) -> _L: ...
+@overload
+def box_filter(
+    x: Any, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
+) -> da.Array: ...
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
+) -> da.Array: ...
+@overload
+def count_nonzero(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def count_nonzero(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def count_nonzero(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cummax(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cummax(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cummax(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cummin(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cummin(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cummin(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cumprod(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cumprod(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cumsum(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cumsum(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cumulative_prod(
+    x: _L,
+    /,
+    *,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cumulative_prod(
+    x: _L,
+    /,
+    *,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cumulative_prod(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cumulative_sum(
+    x: _L,
+    /,
+    *,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cumulative_sum(
+    x: _L,
+    /,
+    *,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def cumulative_sum(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def cumulative_trapezoid(
+    y: _L,
+    x: Any = None,
+    dx: float = 1.0,
+    axis: int = -1,
+    initial: float | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def cumulative_trapezoid(
+    y: Any,
+    x: Any = None,
+    dx: float = 1.0,
+    axis: int = -1,
+    initial: float | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def describe(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> Description: ...
+@overload
+def digitize(a: _L, bins: Any, right: bool = False) -> _L: ...
+@overload
+def digitize(a: Any, bins: Any, right: bool = False) -> da.Array: ...
+@overload
+def ewm_mean(
+    x: _L,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_mean(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def extract(
+    condition: Any, arr: Any, *, sizes: Sizes = None, balanced: bool = False
+) -> da.Array: ...
+@overload
+def ffill(
+    x: _L,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ffill(
+    x: Any,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
+def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array: ...
+@overload
+def groupby_reduce(
+    array: Any,
+    *by: Any,
+    func: StatisticName | Monoid,
+    expected_groups: Any = None,
+    sort: bool = True,
+    isbin: bool | Sequence[bool] = False,
+    axis: Axis = None,
+    fill_value: Any = None,
+    dtype: Any = None,
+    min_count: int | None = None,
+    finalize_kwargs: Mapping[str, Any] | None = None,
+    engine: Engine = "auto",
+) -> tuple[da.Array, *tuple[Any, ...]]: ...
+@overload
+def groupby_reduce(
+    array: Any,
+    *by: Any,
+    func: Sequence[StatisticName | Monoid],
+    expected_groups: Any = None,
+    sort: bool = True,
+    isbin: bool | Sequence[bool] = False,
+    axis: Axis = None,
+    fill_value: Any = None,
+    dtype: Any = None,
+    min_count: int | None = None,
+    finalize_kwargs: Mapping[str, Any] | None = None,
+    engine: Engine = "auto",
+) -> tuple[tuple[da.Array, ...], *tuple[Any, ...]]: ...
+@overload
+def groupby_scan(
+    array: _L,
+    *by: Any,
+    func: ScanName | Monoid,
+    expected_groups: Any = None,
+    axis: int = -1,
+    dtype: Any = None,
+    method: None = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def groupby_scan(
+    array: Any,
+    *by: Any,
+    func: ScanName | Monoid,
+    expected_groups: Any = None,
+    axis: int = -1,
+    dtype: Any = None,
+    method: None = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def histogram(
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,
+    normed: bool = False,
+    weights: Any = None,
+    density: bool | None = None,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    flow: bool = False,
+    nan: Nan = "raise",
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> Histogram: ...
+def histogram2d(
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,
+    normed: bool | None = None,
+    weights: Any = None,
+    density: bool | None = None,
+    *,
+    nan: Nan = "raise",
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> Histogram2D: ...
+def histogramdd(
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,
+    normed: bool | None = None,
+    weights: Any = None,
+    density: bool | None = None,
+    *,
+    nan: Nan = "raise",
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> Histogram: ...
+@overload
+def integral_image(x: _L, axes: Sequence[int] = ...) -> _L: ...
+@overload
+def integral_image(x: Any, axes: Sequence[int] = ...) -> da.Array: ...
+@overload
+def isin(
+    element: _L,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    split_every: int | None = None,
+) -> _L: ...
+@overload
+def isin(
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    split_every: int | None = None,
+) -> da.Array: ...
+@overload
+def logcumsumexp(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def logcumsumexp(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def logcumsumexp(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def matmul(
+    a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
+) -> da.Array: ...
+@overload
+def max(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def max(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def max(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def mean(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def mean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def mean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def median(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def median(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def median(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def min(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def min(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def min(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def moment(
+    a: _L,
+    order: int,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def moment(
+    a: Any,
+    order: int,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def moment(
+    a: Any,
+    order: int,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def move_max(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
+def move_max(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
+@overload
+def move_mean(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
+def move_mean(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
+@overload
+def move_min(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
+def move_min(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
+@overload
+def move_std(
+    a: _L,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
+def move_std(
+    a: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> da.Array: ...
+@overload
+def move_sum(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
+def move_sum(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
+@overload
+def move_var(
+    a: _L,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
+def move_var(
+    a: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> da.Array: ...
+@overload
+def nanargmax(
+    a: _L,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanargmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanargmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanargmin(
+    a: _L,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanargmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanargmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nancumprod(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nancumprod(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def nancumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nancumsum(
+    x: _L,
+    axis: int,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nancumsum(
+    x: _L,
+    axis: None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L | da.Array: ...
+@overload
+def nancumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanmax(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanmax(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanmax(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanmean(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanmedian(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanmedian(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanmedian(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanmin(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanmin(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanmin(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanpercentile(
+    a: _L,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanprod(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanquantile(
+    a: _L,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanstd(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nansum(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def nanvar(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.Array, ...]: ...
+@overload
+def norm(
+    x: _L,
+    ord: Any = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    *,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def norm(
+    x: Any,
+    ord: Any = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    *,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def norm(
+    x: Any,
+    ord: Any = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    *,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def percentile(
+    a: _L,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def prod(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def prod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def prod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def ptp(
+    a: _L,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ptp(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def ptp(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def quantile(
+    a: _L,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def reduce(
+    x: Any,
+    monoid: Monoid | np.ufunc,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array | tuple[da.Array, ...]: ...
+def scan(
+    x: Any,
+    monoid: monoids.MonoidRow | np.ufunc,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array | tuple[da.Array, ...]: ...
+def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da.Array: ...
+def select(
+    x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
+) -> da.Array: ...
+@overload
+def sort(
+    a: _L,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool | None = None,
+) -> _L: ...
+@overload
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool | None = None,
+) -> da.Array: ...
+@overload
+def std(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def sum(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def sum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def sum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def to_gpu(x: _L, keep: bool | None = None) -> _L: ...
+@overload
+def to_gpu(x: Any, keep: bool | None = None) -> da.Array: ...
+def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "auto") -> Any: ...
+@overload
+def to_host(x: _L) -> _L: ...
+@overload
+def to_host(x: Any) -> da.Array: ...
+@overload
+def topk(
+    a: _L, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> _L: ...
+@overload
+def topk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Literal["collective"]
+) -> Value: ...
+@overload
+def topk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> da.Array: ...
+@overload
+def transpose(a: _L, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> _L: ...
+@overload
+def transpose(
+    a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False
+) -> da.Array: ...
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    *,
+    equal_nan: bool = True,
+    split_every: int | None = None,
+) -> Any: ...
+def value_counts(
+    a: Any,
+    *,
+    n: int | None = None,
+    sort: bool = True,
+    ascending: bool = False,
+    dropna: bool = True,
+    normalize: bool = False,
+    split_every: int | None = None,
+) -> tuple[da.Array, da.Array]: ...
+@overload
+def var(
+    a: _L,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+async def dask_setup(node: Any) -> None: ...
+def load_ipython_extension(ipython: Any) -> None: ...
+def unload_ipython_extension(ipython: Any) -> None: ...
+
+__all__ = [
+    "CoopPlugin",
+    "CooperativeTimeout",
+    "Declined",
+    "Description",
+    "FallbackWarning",
+    "Histogram",
+    "Histogram2D",
+    "Monoid",
+    "Node",
+    "Refused",
+    "RefusedByDask",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "argtopk",
+    "argwhere",
+    "bfill",
+    "bincount",
+    "box_filter",
+    "compress",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "cumulative_trapezoid",
+    "describe",
+    "digitize",
+    "ewm_mean",
+    "explain",
+    "extract",
+    "ffill",
+    "flatnonzero",
+    "from_npy",
+    "groupby_reduce",
+    "groupby_scan",
+    "histogram",
+    "histogram2d",
+    "histogramdd",
+    "install",
+    "installed",
+    "integral_image",
+    "isin",
+    "logcumsumexp",
+    "matmul",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "moment",
+    "move_max",
+    "move_mean",
+    "move_min",
+    "move_std",
+    "move_sum",
+    "move_var",
+    "nanargmax",
+    "nanargmin",
+    "nancumprod",
+    "nancumsum",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanpercentile",
+    "nanprod",
+    "nanquantile",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "nonzero",
+    "norm",
+    "percentile",
+    "prod",
+    "ptp",
+    "quantile",
+    "reduce",
+    "report",
+    "scan",
+    "searchsorted",
+    "select",
+    "sort",
+    "std",
+    "sum",
+    "to_gpu",
+    "to_hist",
+    "to_host",
+    "topk",
+    "transpose",
+    "uninstall",
+    "unique",
+    "value_counts",
+    "var",
+]
