@@ -294,3 +294,18 @@ def test_drawings_leave_the_style_of_a_page_alone() -> None:
 def test_what_is_shown_is_escaped() -> None:
     html = drawings.table([("<b>", "&"), ("<script>", "x")])
     assert cells(html) == {"<b>": ["&"], "<script>": ["x"]}
+
+
+def test_descriptions_print_as_tables() -> None:
+    lazy = dc.describe(da.from_array(np.array([1.0, np.nan, 4]), chunks=2))
+    lines = str(lazy).splitlines()
+    assert lines[0].split() == ["name", "dtype", "shape", "lazy"]
+    assert lines[1].split() == ["count", "int64", "()", "yes"]
+    assert len(lines) == 9
+    table = dict(line.split() for line in repr(lazy.compute()).splitlines())
+    assert table["statistic"] == "value"
+    assert (table["count"], table["nans"], table["max"], table["mean"]) == ("2", "1", "4", "2.5")
+    rows = dc.describe(da.ones((4, 3), chunks=2), axis=0).compute()
+    assert str(rows).splitlines()[3].split() == ["min", "float64", "(3,)", "no"]
+    metres = dc.describe(da.arange(3, chunks=2).astype("M8[D]")).compute()
+    assert "var" not in str(metres)

@@ -13,13 +13,14 @@ from dask_coop import chunks
 from dask_coop.api.call import drawings
 from dask_coop.api.call.drawings import readable
 from dask_coop.api.call.labelled import is_labelled
+from dask_coop.api.call.report import as_table
 
 
 class Description(NamedTuple):
     """The result of :func:`describe`: one lazy array for each statistic.
 
     ``dask.compute(*description)`` and :meth:`compute` compute all statistics in one read of the
-    data. Notebooks show it as a table, with a drawing once it is computed.
+    data. It prints as a table; notebooks add a drawing once it is computed.
     """
 
     count: Any  #: elements that are not NaN (or NaT), int64
@@ -88,15 +89,30 @@ class Description(NamedTuple):
         """Return the statistics that are not None, by name."""
         return {name: array for name, array in self._asdict().items() if array is not None}
 
+    def __repr__(self) -> str:
+        """Return a table: of values, or of the dtypes and shapes of arrays."""
+        arrays = self._arrays()
+        if _is_lazy(self) or _shape(self.count):
+            return as_table(_rows_of(arrays))
+        return as_table(self._rows_of_values(_on_host(*arrays.values())))
+
+    def _rows_of_values(self, values: list[Any]) -> list[tuple[str, str]]:
+        """Return a table of the statistics that are not None, computed, with its head."""
+        arrays = self._arrays().items()
+        words = (
+            (name, f"{_word(value)} {_units(array)}".rstrip())
+            for (name, array), value in zip(arrays, values, strict=True)
+        )
+        return [("statistic", "value"), *words]
+
     def _repr_html_(self) -> str:
         arrays = self._arrays()
         if _is_lazy(self) or _shape(self.count):
-            return _parts(arrays)
-        units = [_units(array) for array in arrays.values()]
-        values = dict(zip(arrays, _on_host(*arrays.values()), strict=True))
+            return drawings.table(_rows_of(arrays))
+        computed = _on_host(*arrays.values())
+        values = dict(zip(arrays, computed, strict=True))
         words = {name: _word(value) for name, value in values.items()}
-        rows = [(name, f"{words[name]} {unit}") for name, unit in zip(arrays, units, strict=True)]
-        shown = drawings.table([("statistic", "value"), *rows])
+        shown = drawings.table(self._rows_of_values(computed))
         low, mean, high, std = (_position(values[name]) for name in ("min", "mean", "max", "std"))
         positions = low, mean - std, mean, mean + std, high
         if not np.isfinite(positions).all() or low == high:
@@ -172,7 +188,7 @@ class Histogram(NamedTuple):
             parts |= {f"edges[{i}]": edges for i, edges in enumerate(self.edges)}
         else:
             parts["edges"] = self.edges
-        shown = _parts(parts)
+        shown = drawings.table(_rows_of(parts))
         if _is_lazy(self) or len(parts) > 2 or len(_shape(self.counts)) != 1:
             return shown
         counts, edges = _on_host(self.counts, self.edges)
@@ -235,7 +251,7 @@ class Histogram2D(NamedTuple):
         return _plot(self.counts, [self.xedges, self.yedges], ax, options)
 
     def _repr_html_(self) -> str:
-        shown = _parts(self._asdict())
+        shown = drawings.table(_rows_of(self._asdict()))
         if _is_lazy(self) or len(_shape(self.counts)) != 2:
             return shown
         counts, *edges = _on_host(*self)
@@ -322,10 +338,10 @@ def _position(value: Any) -> float:
     return np.nan if np.isnat(value) else float(value.view("i8"))
 
 
-def _parts(parts: dict[str, Any]) -> str:
+def _rows_of(parts: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return a table with the name, dtype and shape of each array, and whether it is lazy."""
     rows = [
         (name, str(getattr(x, "dtype", "")), str(_shape(x)), "yes" if _is_lazy(x) else "no")
         for name, x in parts.items()
     ]
-    return drawings.table([("name", "dtype", "shape", "lazy"), *rows])
+    return [("name", "dtype", "shape", "lazy"), *rows]
