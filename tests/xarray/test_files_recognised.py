@@ -302,6 +302,13 @@ def test_keys_and_other_layers_stay(path: Path) -> None:
     assert reading.read_by_us(y) is y
 
 
+def test_results_go_where_the_caller_wants_them(path: Path) -> None:
+    x = opened(path)
+    out = x.plain.data[0]
+    assert dc.sum(x.plain.data, axis=0, out=out) is out
+    np.testing.assert_array_equal(out.compute(), dc.sum(x.plain.data, axis=0).compute())
+
+
 def test_layers_are_forgotten_with_their_arrays(path: Path) -> None:
     gc.collect()
     before = len(reading._seen)
