@@ -59,7 +59,7 @@ __all__ = {names}
 
 #: The names that HEAD has.
 KNOWN = {"Any", "Literal", "Mapping", "Sequence", "da", "np", "os", "int", "str", "bool", "float"}
-KNOWN |= {"tuple", "list", "None"}
+KNOWN |= {"tuple", "list", "dict", "slice", "None"}
 
 LAZY = "da.Array"
 #: What groups are called with decides whether there is one result, or a tuple of them.

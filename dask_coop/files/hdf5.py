@@ -148,7 +148,11 @@ def _places(dataset: Any) -> np.ndarray[Any, Any]:
             places[number] = chunk.byte_offset, chunk.size
         filtered |= bool(chunk.filter_mask)
 
-    dataset.id.chunk_iter(note)
+    if hasattr(dataset.id, "chunk_iter"):
+        dataset.id.chunk_iter(note)
+    else:
+        for i in range(dataset.id.get_num_chunks()):
+            note(dataset.id.get_chunk_info(i))
     if filtered:
         raise NotSupported("chunks that filters have left out")
     return places

@@ -100,6 +100,14 @@ def test_what_codecs_are_called(tmp_path: Path) -> None:
     assert names["all"] == "fletcher32, zlib, shuffle"
 
 
+def test_zstd(tmp_path: Path) -> None:
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    values = numbers("i4")
+    x = written(tmp_path / "x.h5", values, **CHUNKED, **hdf5plugin.Zstd(3), shuffle=True)
+    assert x.codecs == "zstd, shuffle"
+    np.testing.assert_array_equal(x[2:, ::3], values[2:, ::3])
+
+
 @given(data=st.data())
 def test_any_index_of_any_layout(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     shape = data.draw(st.tuples(*[st.integers(1, 40)] * data.draw(st.integers(1, 3))), "shape")

@@ -81,6 +81,7 @@ FAMILIES = {
     "choice": Family(selections.draw_choice, selections.expect_choice, 1),
     "file": Family(files.draw_file, files.expect_file, 1),
     "written": Family(files.draw_written, files.expect_written, 1),
+    "dataset": Family(files.draw_dataset, files.expect_file, 1),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 

@@ -1,4 +1,4 @@
-"""Cases of arrays in .npy files and in Zarr, of any number of axes, dtype and byte order."""
+"""Cases of arrays in files, of any number of axes, dtype and byte order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
+from dask.tokenize import tokenize
 
 import dask_coop as dc
 from fuzz import draw
@@ -44,6 +46,58 @@ class OfFile(Case):
         """Return that as a line of Python."""
         array = show_array(self.x, self.order)
         return f"np.save('x.npy', {array}) or dc.from_npy('x.npy', {self.inputs[0].chunks})"
+
+
+@cache
+def _dataset(path: Path) -> Any:
+    """Return a dataset of a file that stays open."""
+    import h5py
+
+    return h5py.File(path, "r")["x"]
+
+
+@dataclass(frozen=True)
+class OfDataset(OfFile):
+    """An array that is written to an HDF5 file first, in chunks and by filters that differ."""
+
+    def _options(self, digest: bytes) -> dict[str, Any]:
+        """Return how it is stored; without elements there are no chunks."""
+        if not self.x.size or digest[0] < 64:
+            return {}
+        sizes = zip(self.x.shape, digest[1:], strict=False)
+        chunks = tuple(1 + byte % n for n, byte in sizes)
+        filters = {"shuffle": digest[0] & 1, "fletcher32": digest[0] & 2}
+        packed = {"compression": "gzip"} if digest[0] & 4 else {}
+        return {"chunks": chunks, **packed, **{k: bool(v) for k, v in filters.items()}}
+
+    def call(self, xp: Any) -> tuple[Any, ...]:
+        """Return the array of the dataset, as our functions read it."""
+        import h5py
+
+        array = self.x.astype(self.x.dtype.newbyteorder(self.order))
+        described = f"{array.dtype.str} {array.shape}".encode() + array.tobytes()
+        digest = hashlib.sha256(described).digest()
+        path = Path(_folder().name) / f"{digest.hex()}.h5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                file.create_dataset("x", data=array, **self._options(digest))
+        chunks = self.inputs[0].chunks
+        # By default Dask names such arrays anew each time.
+        name = f"dataset-{tokenize(digest, chunks)}"
+        return (dc.to_host(da.from_array(_dataset(path), chunks, name=name)),)
+
+    def code(self, xp: Any) -> str:
+        """Return that as a line of Python."""
+        array = show_array(self.x, self.order)
+        chunks = self.inputs[0].chunks
+        written = f"h5py.File('x.h5', 'w').create_dataset('x', data={array}).file.close()"
+        return f"{written} or dc.to_host(da.from_array(h5py.File('x.h5')['x'], {chunks}))"
+
+
+def draw_dataset(rng: draw.Generator) -> Case:
+    """Draw an array and its chunks."""
+    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, least=1))
+    return OfDataset("dataset", "to_host", (draw.operand(rng, array),))
 
 
 def draw_file(rng: draw.Generator) -> Case:

@@ -17,6 +17,7 @@ import pytest
 
 import dask_coop as dc
 from dask_coop.api.call import reading
+from dask_coop.chunks.sources import stamps
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.stored import StoredArray
 
@@ -301,6 +302,13 @@ def test_keys_and_other_layers_stay(path: Path) -> None:
     assert reading.read_by_us(y) is y
 
 
+def test_results_go_where_the_caller_wants_them(path: Path) -> None:
+    x = opened(path)
+    out = x.plain.data[0]
+    assert dc.sum(x.plain.data, axis=0, out=out) is out
+    np.testing.assert_array_equal(out.compute(), dc.sum(x.plain.data, axis=0).compute())
+
+
 def test_layers_are_forgotten_with_their_arrays(path: Path) -> None:
     gc.collect()
     before = len(reading._seen)
@@ -363,6 +371,34 @@ def test_tasks_travel_to_other_processes(stored: Stored) -> None:
     x = reading.read_by_us(opened(stored).packed.data)
     there = pickle.loads(pickle.dumps(dict(x.dask)))
     same(dask.get(there, (x.name, 0, 0)), x.blocks[0, 0].compute())
+
+
+def test_what_was_recognised_has_stamps(stored: Stored) -> None:
+    def stamp() -> Any:
+        x = reading.read_by_us(opened(stored).packed.data)
+        (name,) = (name for name in x.dask.layers if name.startswith("original-"))
+        return stamps([*dict(x.dask.layers[name]).values()])
+
+    before = stamp()
+    assert before is not None
+    assert stamp() == before
+    paths = [path for path in (stored.path, *stored.path.rglob("*")) if path.is_file()]
+    for path in paths:
+        os.utime(path, (2e9, 2e9))
+    assert stamp() != before
+
+
+@pytest.mark.gpu
+def test_chunks_go_to_gpus(stored: Stored, reads: Reads) -> None:
+    x = opened(stored, chunks={"time": 3}).packed.data
+    expected = x.compute()
+    reads.ours.clear(), reads.theirs.clear()
+    same(dc.to_host(dc.to_gpu(x)).compute(), expected)
+    with dc.installed(chunks="cupy"):
+        mean = da.nanmean(x, 0).compute()
+    np.testing.assert_allclose(mean, np.nanmean(expected, 0), rtol=1e-14)
+    assert reads.ours
+    assert not reads.theirs
 
 
 @pytest.fixture(autouse=True)

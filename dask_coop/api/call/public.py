@@ -341,8 +341,7 @@ def _build(
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
     if not is_inside() and not da.array_expr_enabled():
-        args = convert_parts(_from_files, args)
-        kwargs = {name: convert_parts(_from_files, value) for name, value in kwargs.items()}
+        args, kwargs = _from_files(signature, args, kwargs)
     # Read it once, because another thread may uninstall it meanwhile.
     change = before
     if change is not None and not is_inside():
@@ -366,8 +365,20 @@ def _build(
         return build(*args, **kwargs)
 
 
-def _from_files(value: Any) -> Any:
-    """Return an array whose files this library reads, where it can; other values unchanged."""
+def _from_files(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the arguments of a call with arrays whose files this library reads, where it can."""
+
+    def convert(name: str, value: Any) -> Any:
+        # The caller's own object takes the result.
+        return value if name == "out" else convert_parts(_read, value)
+
+    # More arguments than parameters are refused later.
+    names = [*signature.parameters, *[""] * len(args)]
+    read = tuple(map(convert, names, args))
+    return read, {name: convert(name, value) for name, value in kwargs.items()}
+
+
+def _read(value: Any) -> Any:
     return read_by_us(value) if type(value) is Array else value
 
 
