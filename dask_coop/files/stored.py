@@ -121,7 +121,8 @@ class StoredArray:
         out = np.empty([*map(len, ranges)], self.dtype)
         if out.size:
             _Reading(self, self._layout, out).run(ranges)
-        return out[steps]
+        # With an ellipsis, because a scalar of bytes or characters would have a dtype of its own.
+        return out[(*steps, ...)]
 
 
 def local_root(store: Any) -> str | None:
