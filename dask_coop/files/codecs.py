@@ -39,8 +39,8 @@ _OF_NUMCODECS = {"zstd", "lz4", "blosc", "zlib", "gzip", "shuffle", "delta", "fi
 _WINDOWS = {"zlib": 15, "gzip": 31}
 #: Bytes of headers and checksums, at most.
 _OVERHEAD = 64 << 10
-#: As many bytes are inflated at a time.
-_PORTION = 128 << 10
+#: As many bytes are inflated at a time, and as many come out.
+_PORTION, _INFLATED = 128 << 10, 1 << 20
 
 
 class NotSupported(ValueError):
@@ -62,7 +62,7 @@ def decode_zstd(data: Bytes, out: Bytes) -> None:
         # There may be several frames; the decoder refuses a buffer smaller than all of them.
         try:
             decompress(data, out[:-1])
-        except ValueError:
+        except (RuntimeError, ValueError):
             pass
         else:
             raise _wrong(size, out)
@@ -113,11 +113,13 @@ def inflate(data: Bytes, out: Bytes, window: int) -> None:
     """Fill `out` from a stream of zlib, or the members of a gzip file (RFC 1950, RFC 1952)."""
     source, taken, position = data.data, 0, 0
     decoder = zlib.decompressobj(window)
-    # In portions, because the decoder copies what lies behind a member.
-    while taken < len(source) and not decoder.eof:
+    # In portions, because the decoder copies what lies behind a member, and what it has made.
+    while not decoder.eof:
         fed = source[taken : taken + _PORTION]
         # One byte more shows that the stream goes on.
-        content = decoder.decompress(fed, out.nbytes - position + 1)
+        content = decoder.decompress(fed, min(out.nbytes - position + 1, _INFLATED))
+        if not fed and not content:
+            raise ValueError("its stream ends early")
         if position + len(content) > out.nbytes:
             raise _wrong(position + len(content), out)
         out[position : position + len(content)] = np.frombuffer(content, "u1")
@@ -126,8 +128,6 @@ def inflate(data: Bytes, out: Bytes, window: int) -> None:
         # A gzip file may have several members, and zeros behind them.
         if decoder.eof and window == _WINDOWS["gzip"] and data[taken:].any():
             decoder = zlib.decompressobj(window)
-    if not decoder.eof:
-        raise ValueError("its stream ends early")
     if position < out.nbytes:
         raise _wrong(position, out)
 

@@ -121,7 +121,8 @@ class StoredArray:
         out = np.empty([*map(len, ranges)], self.dtype)
         if out.size:
             Reading(self.source, self._layout, out, self.is_cut).run(ranges)
-        return out[steps]
+        # With an ellipsis, because a scalar of bytes or characters would have a dtype of its own.
+        return out[(*steps, ...)]
 
 
 def cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:

@@ -22,6 +22,7 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -34,12 +35,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dask
 import numpy as np
 
+import dask_coop as dc
 from dask_coop.cli.describe import sources
 from dask_coop.cli.describe.readers import as_user_errors
 from dask_coop.errors import UserError
@@ -53,6 +56,9 @@ ROOM_BYTES, PICTURE_BYTES = 1 << 28, 1 << 31
 
 #: Arrays up to this are read whole; of others the first chunk and the last.
 _WHOLE_BYTES = 1 << 22
+
+#: Ends of the names of metadata.
+SAID = (".json", ".zarray", ".zattrs")
 
 #: What numbers that are damaged become.
 _EXTREMES = (0, 1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1)
@@ -106,6 +112,41 @@ def _zarr(folder: Path) -> Iterator[Path]:
         array.attrs.update({"scale_factor": 0.5, "units": "days since 2000-01-01"})
         if version == 3:
             zarr.consolidate_metadata(path)
+        yield path
+
+
+def _frames(folder: Path) -> Iterator[Path]:
+    """Yield arrays of Zarr, one for each way to encode chunks, whose chunks are damaged later."""
+    import numcodecs
+    import zarr
+
+    x = VALUES.astype("f4")
+    shared: dict[str, Any] = {"data": x, "chunks": (10, 8), "overwrite": True}
+    of_2: list[tuple[Any, Any]] = [
+        (numcodecs.Blosc(name, shuffle=shuffle, blocksize=64), None)
+        for name in numcodecs.blosc.list_compressors()
+        for shuffle in (0, 1, 2)
+    ]
+    plain = (numcodecs.Blosc(clevel=0), numcodecs.Zstd(checksum=True), numcodecs.LZ4())
+    of_2 += [(each, None) for each in (*plain, numcodecs.Zlib(), numcodecs.GZip(), None)]
+    scaled = numcodecs.FixedScaleOffset(0, 1, "f4", "i2")
+    of_2 += [(numcodecs.Zstd(), [scaled, numcodecs.Delta("i2"), numcodecs.Shuffle(2)])]
+    of_2 += [(None, [numcodecs.Shuffle(4)])]
+    for i, (compressor, filters) in enumerate(of_2):
+        path, order = folder / f"{i}.zarr", "CF"[i % 2]
+        options = {"compressors": compressor, "filters": filters, "order": order}
+        zarr.create_array(path, **shared, **options, zarr_format=2)
+        yield path
+    codecs = zarr.codecs
+    of_3: tuple[Any, ...] = (
+        None,
+        codecs.Crc32cCodec(),
+        [codecs.ZstdCodec(), codecs.Crc32cCodec()],
+        codecs.BloscCodec(),
+    )
+    for i, compressors in enumerate((*of_3, *of_3), len(of_2)):
+        path, shards = folder / f"{i}.zarr", (20, 24) if i % 2 else None
+        zarr.create_array(path, **shared, compressors=compressors, shards=shards)
         yield path
 
 
@@ -184,6 +225,7 @@ KINDS: dict[str, Callable[[Path], Iterator[Path]]] = {
     "npy": _npy,
     "npz": _npz,
     "zarr": _zarr,
+    "frames": _frames,
     "hdf5": _hdf5,
     "netcdf4": _netcdf4,
     "netcdf3": _netcdf3,
@@ -223,6 +265,44 @@ def mutate(rng: Rng, data: bytes, other: bytes) -> bytes:
             case 7 if rng.random() < 0.3:
                 del found[at:]
     return bytes(found)
+
+
+@cache
+def bombs() -> list[bytes]:
+    """Return small frames of each codec that decode to very much, or say that they do."""
+    import gzip
+    import zlib
+
+    zeros = bytes(60 << 20)
+    # Blocks of Zstd that say one byte comes 128 Ki times, in a frame that does not say its size.
+    block = (131072 << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+    zstd = bytes.fromhex("28b52ffd0038")
+    most = (2**31 - 1).to_bytes(4, "little")
+    blosc = bytes.fromhex("02012104") + most + (1 << 20).to_bytes(4, "little")
+    return [
+        zlib.compress(zeros),
+        gzip.compress(zeros),
+        zstd + block * 8000,
+        zstd + (b"\0\0\0" * 1000) + block,
+        most + b"\x1fa\1\0" + b"\xff" * 10000,
+        blosc + (20).to_bytes(4, "little") + bytes(4),
+        blosc + most + bytes(4),
+    ]
+
+
+def mutate_frame(rng: Rng, data: bytes, other: bytes) -> bytes:
+    """Return damaged bytes of a chunk."""
+    match rng.integers(8):
+        case 0:
+            return data[: int(rng.integers(len(data)))]
+        case 1:
+            return data + (bytes(int(rng.integers(1, 99))) if rng.random() < 0.5 else other)
+        case 2:
+            return other
+        case 3:
+            return bombs()[int(rng.integers(len(bombs())))]
+        case _:
+            return mutate(rng, data, other)
 
 
 def mutate_json(rng: Rng, document: Any) -> Any:
@@ -291,9 +371,19 @@ class Mutants:
             target.write_bytes(mutate(rng, chosen.read_bytes(), other.read_bytes()))
             return target
         files = sorted(path for path in chosen.rglob("*") if path.is_file())
-        chunks = [path for path in files if not path.name.endswith((".json", ".zarray"))]
-        pool = chunks if chunks and rng.random() < 0.4 else files
+        chunks = [path for path in files if not path.name.endswith(SAID)]
+        frames = self.kind == "frames"
+        pool = chunks if chunks and (frames or rng.random() < 0.4) else files
         damaged = pool[int(rng.integers(len(pool)))]
+        others = (
+            [
+                path
+                for path in sorted(other.rglob("*"))
+                if path.is_file() and not path.name.endswith(SAID)
+            ]
+            if frames
+            else []
+        )
         for path in files:
             to = target / path.relative_to(chosen)
             to.parent.mkdir(parents=True, exist_ok=True)
@@ -303,6 +393,9 @@ class Mutants:
                 for _ in range(int(rng.integers(1, 4))):
                     document = mutate_json(rng, document)
                 data = json.dumps(document).encode()
+            elif path == damaged and frames:
+                put = others[int(rng.integers(len(others)))]
+                data = mutate_frame(rng, data, put.read_bytes())
             elif path == damaged:
                 data = mutate(rng, data, data)
             to.write_bytes(data)
@@ -320,7 +413,7 @@ class Mutants:
         path, claimed = self.write(index), [0]
         before = _peak()
         try:
-            read(path, claimed)
+            self.read(path, claimed)
         except Exception:
             return self.failure(index, traceback.format_exc())
         finally:
@@ -329,6 +422,10 @@ class Mutants:
         if (took := _peak() - before) > room + 4 * claimed[0]:
             return self.failure(index, f"{took:,} bytes of memory, {claimed[0]:,} claimed a chunk")
         return None
+
+    def read(self, path: Path, claimed: list[int]) -> None:
+        """Read a file, and add what it says is stored in a chunk."""
+        (read_frames if self.kind == "frames" else read)(path, claimed)
 
     def failure(self, index: int, what: str) -> Failure:
         """Return what is told of a mutant."""
@@ -362,6 +459,28 @@ def _compute(*arrays: Any) -> list[Any]:
     return [*dask.compute(*arrays, scheduler="synchronous")]
 
 
+def read_frames(path: Path, claimed: list[int]) -> None:
+    """Read an array of Zarr: what comes out is what Zarr makes of it, or else OSError says why."""
+    import zarr
+
+    array = zarr.open_array(path, mode="r")
+    claimed[0] += math.prod(array.shards or array.chunks) * array.dtype.itemsize
+    for chunks in (None, (7, 9)):
+        x = dc.from_zarr(array, chunks=chunks)
+        # In a thread of its own, where Blosc does without its own ones, and in this one.
+        scheduler = "synchronous" if chunks else "threads"
+        try:
+            found = x.compute(scheduler=scheduler, num_workers=1)
+        except OSError as error:
+            # Store and chunk, and a reason behind them.
+            if not re.match(
+                rf"{re.escape(str(path))}: cannot read the chunk '[\w/.]+': .", str(error)
+            ):
+                raise
+        else:
+            np.testing.assert_array_equal(found, array[...])
+
+
 def _ends(x: Any) -> list[tuple[int, ...]]:
     return [(0,) * x.ndim, tuple(n - 1 for n in x.numblocks)]
 
@@ -390,7 +509,7 @@ def worker(kind: str, seed: int, first: int, last: int, folder: str) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     mutants = Mutants(kind, seed, Path(folder))
     for path in mutants.seeds:
-        read(path, [0])
+        mutants.read(path, [0])
     signal.signal(signal.SIGALRM, _alarm)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Before the machine runs out of memory.

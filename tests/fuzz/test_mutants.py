@@ -17,7 +17,14 @@ from dask_coop.cli.describe import readers
 from dask_coop.errors import UserError
 from fuzz import mutants
 
-NEEDS = {"zarr": "zarr", "hdf5": "h5py", "netcdf4": "h5py", "netcdf3": "scipy", "csv": "pandas"}
+NEEDS = {
+    "zarr": "zarr",
+    "frames": "zarr",
+    "hdf5": "h5py",
+    "netcdf4": "h5py",
+    "netcdf3": "scipy",
+    "csv": "pandas",
+}
 
 
 @pytest.mark.filterwarnings("ignore")
