@@ -155,4 +155,5 @@ def after(source: Any, _: None) -> Any:
 
 def read(source: Any, slices: tuple[slice, ...]) -> Any:
     """Return a block of `source`."""
-    return source[slices]
+    # NumPy's numbers are of the machine's byte order.
+    return np.asarray(source[slices]).astype(source.dtype, copy=False)
