@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -502,9 +503,11 @@ def keys_elsewhere(seed: int) -> Any:
 
     The process has other hashes, and finds other bytes in the memory that it is given.
     """
+    # dask-array changes the tokens of functions and types in every process that imports it.
     code = (
         "import json\n"
         "from test_graphs import lazy_numbers\n"
+        f"{'import dask_array' if 'dask_array' in sys.modules else ''}\n"
         "lazy = lazy_numbers()\n"
         "print(json.dumps({n: [a.name, len(dict(a.dask))] for n, a in lazy.items()}))"
     )
