@@ -610,6 +610,15 @@ def ffill(
 ) -> da.Array: ...
 def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
 def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array: ...
+def from_zarr(
+    url: Any,
+    component: str | None = None,
+    storage_options: dict[str, Any] | None = None,
+    chunks: Any = None,
+    name: str | None = None,
+    inline_array: bool = False,
+    **kwargs: Any,
+) -> da.Array: ...
 @overload
 def groupby_reduce(
     array: Any,
@@ -1885,6 +1894,19 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
 def to_host(x: _L) -> _L: ...
 @overload
 def to_host(x: Any) -> da.Array: ...
+def to_zarr(
+    x: Any,
+    url: Any,
+    component: str | None = None,
+    storage_options: dict[str, Any] | None = None,
+    region: tuple[slice, ...] | None = None,
+    compute: bool = True,
+    return_stored: bool = False,
+    mode: str = "a",
+    resume: bool = False,
+    fsync: bool = False,
+    **kwargs: Any,
+) -> Any: ...
 @overload
 def topk(
     a: _L, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
@@ -2004,6 +2026,7 @@ __all__ = [
     "ffill",
     "flatnonzero",
     "from_npy",
+    "from_zarr",
     "groupby_reduce",
     "groupby_scan",
     "histogram",
@@ -2057,6 +2080,7 @@ __all__ = [
     "to_gpu",
     "to_hist",
     "to_host",
+    "to_zarr",
     "topk",
     "transpose",
     "uninstall",

@@ -139,7 +139,7 @@ def parameters(signature: inspect.Signature, types: dict[str, str]) -> Iterator[
             yield "*"
         annotation = types.get(p.name, p.annotation)
         required = p.default is p.empty or (p.name in types and not fits(p.default, annotation))
-        stars = "*" * (p.kind is p.VAR_POSITIONAL)
+        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         yield f"{stars}{p.name}: {annotation}" + ("" if required else f" = {default(p.default)}")
         if p.kind is p.POSITIONAL_ONLY and p.POSITIONAL_ONLY not in kinds[i + 1 :]:
             yield "/"
