@@ -38,14 +38,15 @@ def read_by_us(x: Array) -> Array:
 
     It is `x` itself if there are none, or the configuration's ``coop.files.read`` is false.
     """
-    if config.get("coop.files.read", "auto", False) is False:
-        return x
     layers, changed = x.dask.layers, {}
     concurrency = None
     for name, layer in layers.items():
         if not _may_read(layer):
             continue
+        # Most arrays have no such layer, and need no configuration.
         if concurrency is None:
+            if config.get("coop.files.read", "auto", False) is False:
+                return x
             concurrency = config.get("coop.files.concurrency", config.COUNT)
         slicer = layers.get(name.removeprefix(_ORIGINAL)) if type(name) is str else None
         reader = Reader(concurrency, _sizes(slicer))
