@@ -266,7 +266,7 @@ def test_every_public_function_is_called_beside_that_of_dask() -> None:
     functions = {name for name in dask_coop.__all__ if isfunction(getattr(dask_coop, name))}
     # Which compute nothing, and what only moves chunks.
     functions -= {"explain", "install", "installed", "report", "uninstall"}
-    functions -= {"from_npy", "to_gpu", "to_host"}
+    functions -= {"from_npy", "from_zarr", "to_zarr", "to_gpu", "to_host"}
     # Order and selection, groups, windows and series with gaps have benchmarks of their own; what
     # fills histograms of axes counts as histogram does.
     own = "order topk selection unique fills groups.reduce groups.scan windows histograms.to_hist"
