@@ -92,10 +92,15 @@ class Operation:
         value, index, *count = state
         if 0 in lengths:
             return state
+        # Lines that share their indices go on sharing them.
+        unlike = index[tuple(slice(None if step else 1) for step in index.strides)]
         # Keep NO_INDEX: shifted, it would wrap around and precede all others.
         with np.errstate(over="ignore"):
-            shifted = _shift(index, lengths, origin)
-        return value, choose(index == NO_INDEX, index, shifted), *count
+            shifted = _shift(unlike, lengths, origin)
+        shifted = choose(unlike == NO_INDEX, unlike, shifted)
+        if unlike.shape != index.shape:
+            shifted = np.broadcast_to(shifted, index.shape)
+        return value, shifted, *count
 
 
 @dataclass(frozen=True)

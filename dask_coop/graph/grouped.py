@@ -165,7 +165,7 @@ def reduction(
         for (index, number), (keys, merge) in last.items():
             key = (out_name, *index, number, *(0,) * (len(shape) - 1))
             arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
-            arguments |= {"shape": (sizes[number], *shape[1:]), "absent": plans[number].absent}
+            arguments |= {"shape": (sizes[number], *shape[1:]), **plans[number].missing}
             to = chunks.kind(x._meta)
             out_layer[key] = Task(key, finish, to=to, states=refs(keys), **arguments)
         results.append(array(graph, top, out_name, out_layer, x._meta, out_chunks, dtype))
@@ -356,14 +356,15 @@ class Plan(NamedTuple):
         For each level of the tree, the number of tables that a task merges, and its merges.
     last : Merge
         The merge of the tables that remain.
-    absent : numpy.ndarray of bool or None
-        A mask of the groups that are in no table; None if there are none.
+    missing : dict
+        "absent" is a mask of the groups of the last merge that are in no table; None if there are
+        none. "spread" has the position of each group among those; if it is missing, they are all.
     """
 
     sources: list[int]
     levels: list[tuple[int, list[Merge]]]
     last: Merge
-    absent: Codes | None
+    missing: dict[str, Codes | None]
 
 
 def _ranges(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -413,7 +414,7 @@ def _plan(
         while left > fan_in:
             left = -(-left // fan_in)
             levels.append((fan_in, [same] * left))
-        return Plan([*range(count)], levels, same, None)
+        return Plan([*range(count)], levels, same, {"absent": None})
     # Only tables whose span overlaps the block's: there may be as many blocks as tables.
     near = np.flatnonzero((spans[:, 0] < stop) & (spans[:, 1] >= start)).tolist()
     within = {i: _within(tables[i], start, stop) for i in near}
@@ -433,7 +434,13 @@ def _plan(
     present = np.zeros(n, "?")
     for groups in within.values():
         present[groups - start] = True
-    return Plan(sources, levels, placed(have, whole), None if present.all() else ~present)
+    if 2 * (few := np.count_nonzero(present)) > n:
+        missing = {"absent": None if few == n else ~present}
+        return Plan(sources, levels, placed(have, whole), missing)
+    # A group that no table has stands for all that are absent.
+    last = placed(have, np.concatenate(([-1], whole[present])))
+    spread = np.where(present, np.cumsum(present), 0)
+    return Plan(sources, levels, last, {"absent": np.arange(few + 1) == 0, "spread": spread})
 
 
 def _within(groups: Codes, start: int, stop: int) -> Codes:
@@ -530,7 +537,7 @@ def lift_codes(
         return states
     lengths = codes.shape[rows:]
     return [
-        op.shift(_within_row(state, math.prod(lengths)), lengths, origin)
+        op.shift(_within_row(state, math.prod(lengths)) if rows else state, lengths, origin)
         if op.monoid.positional
         else state
         for op, state in zip(ops, states, strict=True)
@@ -591,9 +598,12 @@ def finish(
     dtype: Any,
     shape: tuple[int, ...],
     to: str,
+    spread: Codes | None = None,
 ) -> Any:
     """Return a block of a result from its tables."""
     merged = merge(ops=ops, states=states, places=places, n=n)
-    result = finalize(merged, absent)
-    result = result.astype(dtype, copy=False).reshape(*result.shape[:-1], *shape)
+    result = finalize(merged, absent).astype(dtype, copy=False)
+    if spread is not None:
+        result = result[..., chunks.asarray(spread, chunks.kind(result))]
+    result = result.reshape(*result.shape[:-1], *shape)
     return chunks.asarray(result, to)

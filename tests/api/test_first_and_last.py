@@ -120,3 +120,32 @@ def test_groups_along_two_axes_are_in_the_order_of_the_whole_array(func: str) ->
             expected_groups = None if by is labels else np.arange(4)
             result, _ = dc.groupby_reduce(lazy, by, func=func, expected_groups=expected_groups)
             np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("chunks", [5, 12, 40])
+def test_where_most_groups_have_no_element(chunks: int) -> None:
+    import dask.array as da
+
+    x, labels = values("f8")[:40, 3:, 0].T, 6 * np.arange(40) + 3
+    funcs = ["first", "nanlast", "mean", "nansum", "count", "nanmax", "min"]
+    lazy = da.from_array(x, chunks=(2, chunks))
+    for expected in (np.arange(245), np.arange(200, 245), np.arange(300, 305)):
+        fills: tuple[Any, ...] = (None, -7.5)
+        for fill in fills:
+            options: dict[str, Any] = {"expected_groups": expected, "fill_value": fill}
+            together, _ = dc.groupby_reduce(lazy, labels, func=funcs, **options)
+            for func, result in zip(funcs, together, strict=True):
+                whole, _ = dc.groupby_reduce(x, labels, func=func, **options)
+                alone, _ = dc.groupby_reduce(lazy, labels, func=func, **options)
+                assert result.dtype == whole.dtype
+                np.testing.assert_array_equal(result, alone)
+                np.testing.assert_allclose(result, whole, rtol=1e-15)
+                present = np.isin(expected, labels)
+                absent = np.asarray(result)[:, ~present]
+                assert (absent == (fill if fill else absent[:1, :1])).all() or np.isnan(
+                    absent
+                ).all()
+                if func == "first":
+                    at = (expected[present] - 3) // 6
+                    taken = np.where(np.isnan(x[:, at]) & (fill is not None), fill or 0, x[:, at])
+                    np.testing.assert_array_equal(np.asarray(result)[:, present], taken)

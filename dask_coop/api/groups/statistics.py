@@ -98,8 +98,6 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
         raise TypeError(f"{func} takes no {min(unknown)!r} in finalize_kwargs")
     finish = row.finish_with(**{key: float(value) for key, value in kwargs.items()})
     monoid, skipna = row.monoid_of(element), row.leaves_out(element)
-    if monoid.positional and row.finish is only_field:
-        finish = partial(_where_any, missing(element))
     output = default = monoid.output(element)
     result = default if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
     if row.converts and not (skipna and result.kind in "biu"):
@@ -107,6 +105,12 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
         output = result
     op = bind(monoid, element, output, f"groupby_reduce by {func}", skipna)
     fill_value, least = asked.fill_value, asked.least
+    if monoid.positional and row.finish is only_field:
+        nothing = missing(element)
+        if least == 1 and fill_value is not None and (skipna or element.kind not in "fc"):
+            # Indices show which groups have no element, so none need be counted.
+            least, nothing = 0, np.asarray(fill_value, filled_dtype(result, fill_value))[()]
+        finish = partial(_where_any, nothing)
     if row.without_nan is not None and row.skipna and not least:
         # As in flox, a group of only NaN counts as one without elements.
         least, fill_value = 1, missing(result) if fill_value is None else fill_value
@@ -195,4 +199,7 @@ def _settled(finish: Finish, state: State) -> Any:
 
 def _where_any(nothing: Any, state: State) -> Any:
     value, index = state
-    return np.where(index == NO_INDEX, nothing, value)
+    none = index == NO_INDEX
+    if chunks.kind(value) == "numpy" and not none.any():
+        return value
+    return np.where(none, nothing, value)
