@@ -111,6 +111,8 @@ def layout_of_hdf5(dataset: Any) -> Layout | Contiguous:
     places = _places(dataset)
     if (places == ABSENT).any() and not _has_fill(properties):
         raise NotSupported("chunks that are not stored, without a fill value")
+    if decoders.steps and _may_be_unfiltered(places, shape, dataset.chunks, decoders.nbytes):
+        raise NotSupported("chunks beyond the end of an axis that may not be filtered")
     shards = Shards(places.shape[:-1], decoders, 0, 0, places)
     name = os.path.basename(dataset.name)
     return Layout(shape, dtype, decoders, lambda _: name, dataset.fillvalue, shards)
@@ -132,6 +134,23 @@ def _has_fill(properties: Any) -> bool:
 
     is_defined = properties.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
     return bool(is_defined and properties.get_fill_time() != h5d.FILL_TIME_NEVER)
+
+
+def _may_be_unfiltered(
+    places: Any, shape: tuple[int, ...], sizes: tuple[int, ...], nbytes: int
+) -> bool:
+    """Return whether a chunk that ends beyond the dataset has as many bytes as its elements.
+
+    Such chunks may lack filters (`H5Pset_chunk_opts`), of which nothing else tells.
+    """
+    last = [
+        slice(-1, None) if n % size else slice(0, 0) for n, size in zip(shape, sizes, strict=True)
+    ]
+    lengths = places[..., 1]
+    return any(
+        bool((lengths[(slice(None),) * axis + (end,)] == nbytes).any())
+        for axis, end in enumerate(last)
+    )
 
 
 def _places(dataset: Any) -> np.ndarray[Any, Any]:

@@ -184,7 +184,11 @@ def _want(who: object, chunks: Chunks | None) -> None:
 
 
 def _rows() -> list[Row]:
-    return [*installed_dask.rows(), *installed_xarray.rows()]
+    return [
+        *installed_dask.rows(),
+        *installed_dask.rows_of_dask_array(),
+        *installed_xarray.rows(),
+    ]
 
 
 def _put_in(module: ModuleType) -> None:

@@ -165,7 +165,7 @@ def _is_of_theirs(*args: Any, **kwargs: Any) -> bool:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return the rows of Dask's functions, of dask-array's, and ours."""
+    """Return the rows of Dask's functions and ours."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}
@@ -176,9 +176,18 @@ def rows() -> tuple[Row, ...]:
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
-        *(
-            Row("dask_array", name, with_expressions(build), _is_of_theirs)
-            for name, build in served.items()
-        ),
-        Row("dask_array.linalg", "norm", _served(norm.norm), _is_of_theirs),
+    )
+
+
+@cache
+def rows_of_dask_array() -> tuple[Row, ...]:
+    """Return the rows of the functions of dask-array, which have the names of Dask's, and ours."""
+    return tuple(
+        Row(
+            row.module.replace("dask.array", "dask_array"),
+            row.name,
+            with_expressions(row.build),
+            _is_of_theirs,
+        )
+        for row in rows()
     )
