@@ -248,10 +248,10 @@ class Chain:
                     data = step.decode(data)
                     continue
                 is_last = step is self.steps[-1]
-                made = out if out is not None and is_last else scratch(number, step.nbytes)
-                step.decode(data, made)
+                filled = out if out is not None and is_last else scratch(number, step.nbytes)
+                step.decode(data, filled)
                 # Views leave the number, so that no step writes where it reads.
-                data, number = made, 3 - number
+                data, number = filled, 3 - number
             except MemoryError:
                 raise
             except Exception as error:

@@ -280,11 +280,11 @@ class _Reading:
             with self._blaming(key):
                 places = None if data is None else shards.places(data, scratch)
                 for cell, inner in of:
-                    found = None if places is None else place(places, inner, self._chain.most)
-                    if found is None:
+                    where = None if places is None else place(places, inner, self._chain.most)
+                    if where is None:
                         yield cell, None
                     else:
-                        stored.append((cell, found))
+                        stored.append((cell, where))
             asked += _joined(key, stored)
         return asked
 
