@@ -126,10 +126,11 @@ def require_same(array: Any) -> None:
     assert (stored.shape, stored.dtype) == (array.shape, array.dtype)
     whole = array[...]
     for index in INDICES:
-        ours, theirs = stored[index], whole[index]
-        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
+        # Scalars of NumPy have dtypes of their own.
+        ours, theirs = stored[index], np.asarray(whole[index], whole.dtype)
+        assert ours.dtype == whole.dtype
         np.testing.assert_array_equal(ours, theirs, err_msg=str(index))
-        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+        assert ours.tobytes() == theirs.tobytes()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
