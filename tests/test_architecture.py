@@ -46,7 +46,7 @@ FOLDERS = {
     "node": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors"},
     "graph": {"chunks", "algebra", "errors"},
     "chunks": {"chunks.numpy", "files", "algebra", "errors", "meters"},
-    "files": {"errors", "meters"},
+    "files": {"compiled", "errors", "meters"},
     "chunks.numpy": {"chunks", "algebra", "compiled", "errors"},
     "chunks.cupy": {"chunks", "algebra", "cuda", "errors", "meters"},
     "algebra": {"errors"},

@@ -48,6 +48,7 @@ _WORDS = {
     "selection": "quantiles and selections",
     "strided": "histograms",
     "unique": "distinct values",
+    "unpacking": "packed numbers",
     "walkers": "scans",
     "window_extrema": "windows",
     "window_sums": "windows",

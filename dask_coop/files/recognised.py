@@ -7,7 +7,8 @@
       adapter(decoding(lazy index(a backend's array)))     -> adapter(decoding(lazy index(Backend)))
 
 A chain of xarray's arrays is copied down to that of its backend, so that decoding and indexing stay
-xarray's own code. Libraries are recognised by the modules of their classes, and not imported.
+xarray's own code; only packed numbers are unpacked in one pass (`unpacking`). Libraries are
+recognised by the modules of their classes, and not imported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from dask_coop.files.hdf5 import Dataset, Hdf5Array
 from dask_coop.files.stored import StoredArray, cuts
+from dask_coop.files.unpacking import Unpacking, is_unpacking
 
 #: The modules of xarray's arrays that only change what they get from the array within.
 _CHAIN = ("xarray.core.indexing", "xarray.coding.")
@@ -135,6 +137,12 @@ def _of_chain(source: Any, reader: Reader) -> Any:
 
     array: Any = Backend(stored, theirs)
     for wrapper in reversed(outer):
-        array, within = copy.copy(wrapper), array
+        within, array = array, copy.copy(wrapper)
+        if is_unpacking(function := getattr(wrapper, "func", None)):
+            steps = getattr(within, "func", None)
+            if isinstance(steps, Unpacking):
+                array.func, within = steps.then(function), within.array
+            else:
+                array.func = Unpacking((function,))
         array.array = within
     return array

@@ -18,6 +18,7 @@ import pytest
 import dask_coop as dc
 from dask_coop.api.call import reading
 from dask_coop.chunks.sources import stamps
+from dask_coop.files import unpacking
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.stored import StoredArray
 
@@ -405,3 +406,34 @@ def test_chunks_go_to_gpus(stored: Stored, reads: Reads) -> None:
 def _collect() -> Iterator[None]:
     yield
     gc.collect()
+
+
+@pytest.mark.parametrize("stored", FORMATS)
+def test_packed_numbers_are_unpacked_in_one_pass(
+    stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    engine, options = FORMATS[stored]
+    if engine != "zarr":
+        pytest.importorskip("netCDF4" if engine == "netcdf4" else engine)
+    ds, path = packed(20_000)[["packed"]], tmp_path / "x"
+    if engine == "zarr":
+        ds.to_zarr(path, **options)
+    else:
+        ds.to_netcdf(path, engine=engine, **options)
+    sizes_of_calls, loop = [], unpacking._loop()
+    assert loop is not None
+
+    def counted(codes: Any, *rest: Any) -> None:
+        sizes_of_calls.append(codes.size)
+        loop(codes, *rest)
+
+    monkeypatch.setattr(unpacking, "_loop", lambda: counted)
+    with opened(Stored(path, engine, stored), chunks={"time": 20_000, "x": 6}) as lazy:
+        x = lazy["packed"].data
+        expected = x.compute()
+        assert not sizes_of_calls
+        got = reading.read_by_us(x).compute()
+    assert sizes_of_calls == [120_000]
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
