@@ -64,6 +64,10 @@ class DoesNotApply(ValueError):
     """Raised if a strategy does not apply to a chunk; the message completes its name."""
 
 
+class NotSupported(ValueError):
+    """Raised if another library has to read a stored array; the message says why."""
+
+
 class UserError(Exception):
     """Raised for an error that the user of the command line can correct; the message says how."""
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.errors import NotSupported
+
 #: Bytes, an array of uint8.
 Bytes = np.ndarray[Any, Any]
 #: The name of a codec, as in Zarr's metadata, and its configuration.
@@ -41,10 +43,6 @@ _WINDOWS = {"zlib": 15, "gzip": 31}
 _OVERHEAD = 64 << 10
 #: As many bytes are inflated at a time, and as many come out.
 _PORTION, _INFLATED = 128 << 10, 1 << 20
-
-
-class NotSupported(ValueError):
-    """Raised if a chain of codecs is left to another library; the message says why."""
 
 
 def _wrong(size: int, out: Bytes) -> ValueError:

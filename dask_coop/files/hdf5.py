@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.files.codecs import Bytes, Config, NotSupported, chain
+from dask_coop.errors import NotSupported
+from dask_coop.files.codecs import Bytes, Config, chain
 from dask_coop.files.layout import ABSENT, Layout, Shards
 from dask_coop.files.rates import added
 from dask_coop.files.stored import Reading, blaming, cuts, selected

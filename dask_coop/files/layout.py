@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.files.codecs import Bytes, Chain, Config, NotSupported, chain
+from dask_coop.errors import NotSupported
+from dask_coop.files.codecs import Bytes, Chain, Config, chain
 from dask_coop.files.stores import Request
 
 #: In the index of a shard: offset and length of a chunk that it does not have.

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.files.codecs import Bytes, NotSupported
+from dask_coop.errors import NotSupported
+from dask_coop.files.codecs import Bytes
 from dask_coop.files.decoded import DECODED, Need
 from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place
 from dask_coop.files.rates import added

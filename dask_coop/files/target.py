@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.files.codecs import NotSupported
+from dask_coop.errors import NotSupported
 from dask_coop.files.encoding import Encoder, is_fill
 from dask_coop.files.journal import Journal, Start
 from dask_coop.files.layout import ABSENT, Layout, Shards, layout_of_zarr

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from dask_coop.files.codecs import NotSupported
+from dask_coop.errors import NotSupported
 
 #: The module of xarray's functions, and their names.
 _HOME, _MASK, _SCALE = "xarray.coding.variables", "_apply_mask", "_scale_offset_decoding"

@@ -13,8 +13,9 @@ import numcodecs
 import numpy as np
 import pytest
 
+from dask_coop.errors import NotSupported
 from dask_coop.files import codecs
-from dask_coop.files.codecs import NotSupported, chain
+from dask_coop.files.codecs import chain
 
 WORDS = np.frombuffer(b"to be or not to be, " * 50, "u1")
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import dask_coop as dc
 from dask_coop.api.call import reading
+from dask_coop.errors import NotSupported
 from dask_coop.files import hdf5, rates
-from dask_coop.files.codecs import NotSupported
 from dask_coop.files.hdf5 import Contiguous, Dataset, Hdf5Array, layout_of_hdf5
 from dask_coop.files.layout import Layout
 

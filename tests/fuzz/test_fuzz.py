@@ -214,7 +214,7 @@ sys.exit(run.worker(run.json.loads(sys.argv[1])))
 
 
 def test_a_process_with_query_planning_says_what_is_wrong(tmp_path: Path) -> None:
-    given = {"seed": 1, "cases": 8, "chunks": "numpy", "only": ["scan"], "patience": 0.1}
+    given = {"seed": 3, "cases": 8, "chunks": "numpy", "only": ["scan"], "patience": 0.1}
     given["progress"] = str(tmp_path / "at")
     done = python("-c", BROKEN, json.dumps(given), DASK_ARRAY__QUERY_PLANNING="True")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -256,6 +256,7 @@ def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.Mo
     from dask_coop.algebra import monoids
 
     names["monoids"] = monoids
+    names |= {name: pytest.importorskip(name) for name in ("h5py", "zarr")}
     for index in range(60):
         case = replace(families.draw_case(3, index), compiled=False)
         code = re.sub(_BEFORE, "", case.code(np))
