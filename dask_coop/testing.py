@@ -1,4 +1,4 @@
-"""Test code that uses chunked arrays: Hypothesis strategies, and a check of one's own monoids.
+"""Test code that uses chunked arrays: Hypothesis strategies, and a check of monoids.
 
 It needs Hypothesis (``pip install hypothesis``)::
 

@@ -183,7 +183,7 @@ def test_the_test_above_sees_an_import_that_points_up(name: str, source: str) ->
 def test_every_module_lies_in_a_folder_of_the_list() -> None:
     found = {module_name(path).partition(".")[0] for path in MODULES} - {"", "__main__"}
     assert found == {folder for folder in FOLDERS if folder and "." not in folder}
-    # What type checkers read and the defaults of the configuration are no places for code.
+    # Stubs, a marker for type checkers and the configuration's defaults hold no code.
     no_code = {"__pycache__", "__init__.pyi", "py.typed", "dask_coop.yaml"}
     entries = {entry.name for entry in PACKAGE.iterdir()} - no_code
     assert len(entries) <= 16

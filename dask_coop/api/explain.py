@@ -280,7 +280,7 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _stored(nodes: Iterable[Any]) -> StoredArray | Hdf5Array | None:
-    """Return the stored array that tasks read; None if there is none."""
+    """Return the stored array that tasks read, or None."""
     for node in nodes:
         values = [node.value] if type(node) is DataNode else getattr(node, "args", ())
         for value in values:
@@ -309,7 +309,7 @@ def _reads(name: str, stored: StoredArray | Hdf5Array, n: int) -> Row:
 
 
 def _target(nodes: Iterable[Any]) -> StoredTarget | None:
-    """Return the stored array that tasks write; None if there is none."""
+    """Return the stored array that tasks write, or None."""
     for node in nodes:
         value = getattr(node, "kwargs", {}).get("target")
         value = value.value if isinstance(value, DataNode) else value

@@ -114,7 +114,7 @@ def from_zarr(
         dtype=stored.dtype,
         previous_chunks=stored.chunks,
     )
-    stored = StoredArray(array, concurrency, cuts(sizes, stored.cell))
+    stored.is_cut = cuts(sizes, stored.cell)
     return from_array(
         stored,
         sizes,
@@ -296,7 +296,7 @@ class _Where(NamedTuple):
         return {"store": url}
 
     def existing(self) -> Any:
-        """Return the array that is there; None if there is none."""
+        """Return the array that exists at this place, or None."""
         import zarr
 
         try:

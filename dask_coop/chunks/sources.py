@@ -21,7 +21,6 @@ values. Libraries are recognized by the names of their classes' modules, not imp
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -32,7 +31,7 @@ from dask_coop.chunks.files import NpyArray
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.recognised import stored_in
 from dask_coop.files.stored import local_root
-from dask_coop.files.stores import SETTLING_NS
+from dask_coop.files.stores import is_settled, state_of
 
 #: Most bytes of an array in memory that is compared by its elements.
 SMALL_BYTES = 1024
@@ -134,7 +133,7 @@ def _of_zarr(source: Any) -> Hashable:
 def _of_file(path: Any) -> Hashable:
     status = os.stat(path)
     _require_settled(status.st_mtime_ns)
-    return os.fspath(path), status.st_mtime_ns, status.st_size, status.st_ino
+    return os.fspath(path), *state_of(status)
 
 
 def _of_folder(path: str) -> Hashable:
@@ -157,5 +156,5 @@ def _of_folder(path: str) -> Hashable:
 
 def _require_settled(modified: int) -> None:
     """Raise an exception if a file may change once more without another time."""
-    if abs(time.time_ns() - modified) < SETTLING_NS:
+    if not is_settled(modified):
         raise LookupError

@@ -31,7 +31,13 @@ from dask_coop.files.codecs import Bytes, Config, chain
 from dask_coop.files.layout import ABSENT, Layout, Shards
 from dask_coop.files.rates import added
 from dask_coop.files.stored import Reading, blaming, cuts, selected
-from dask_coop.files.stores import SETTLING_NS, LocalFiles, Request, read_into, scratch
+from dask_coop.files.stores import (
+    LocalFiles,
+    Request,
+    bytes_at,
+    is_settled,
+    state_of,
+)
 
 #: HDF5's numbers of filters, and the names of codecs here; those of 4 bytes are checksums.
 _CODECS = {1: "zlib", 2: "shuffle", 3: "fletcher32", 32015: "zstd"}
@@ -285,29 +291,23 @@ class _OpenFile(LocalFiles):
 
     def state(self) -> tuple[int, ...]:
         """Return the time of its modification, its size and its inode."""
-        status = os.fstat(self._descriptor)
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return state_of(os.fstat(self._descriptor))
 
     def stamp(self, key: str) -> tuple[int, ...] | None:
         """Return the state of the file; None if it may be changing just now."""
         state = self.state()
-        return None if abs(time.time_ns() - state[0]) < SETTLING_NS else state
+        return state if is_settled(state[0]) else None
 
     def bytes_at(self, begin: int, nbytes: int, out: Bytes | None = None) -> Bytes:
         """Return bytes of the file, in `out` if there is one."""
-        size = os.fstat(self._descriptor).st_size
-        if begin + nbytes > size:
-            raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
-        data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
-        read_into(data, self._descriptor, begin)
-        return data
+        return bytes_at(self._descriptor, begin, nbytes, out)
 
     def _read(self, request: Request) -> Bytes:
         _, begin, nbytes, out, _ = request
         return self.bytes_at(begin, nbytes or 0, out)
 
 
-#: By dataset, the state of its file and the layout, or why there is none.
+#: By dataset: the state of its file, and its layout or the reason why HDF5 reads it.
 _layouts: OrderedDict[Dataset, tuple[Any, Layout | Contiguous | str]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -351,8 +351,7 @@ def _find(dataset: Dataset, file: _OpenFile) -> Layout | Contiguous:
             if not isinstance(member, h5py.Dataset) or member.file.filename != opened.filename:
                 raise NotSupported("links to other files")
             layout = layout_of_hdf5(member)
-    status = os.stat(dataset.path)
-    if before != (status.st_mtime_ns, status.st_size, status.st_ino):
+    if before != state_of(os.stat(dataset.path)):
         raise NotSupported("files that change meanwhile")
     return layout
 

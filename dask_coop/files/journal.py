@@ -56,7 +56,7 @@ class Journal:
         return ".to_zarr" + f"-{self.region}" * bool(self.region)
 
     def owner(self) -> str | None:
-        """Return the token of the writing that is not finished; None if there is none."""
+        """Return the token of the unfinished writing, or None."""
         try:
             with open(self.marker, encoding="utf-8") as file:
                 return str(json.load(file)["token"])

@@ -84,7 +84,8 @@ def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:
         return None
     # Where the ends of chunks are not known, cells may be cut; those taken whole cost nothing.
     sizes = _sizes_of(reader, stored.shape)
-    return StoredArray(array, reader.concurrency, sizes is None or cuts(sizes, stored.cell))
+    stored.is_cut = sizes is None or cuts(sizes, stored.cell)
+    return stored
 
 
 def _of_h5py(dataset: Any, reader: Reader) -> Hdf5Array | None:

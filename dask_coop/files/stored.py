@@ -258,7 +258,7 @@ class Reading:
         if (shards := self._layout.shards) is not None:
             asked = yield from self._in_shards(shards, objects)
         else:
-            # What is decoded must not be read where its elements are to be.
+            # A decoder must not write where it reads.
             is_plain = self._chain.is_plain
             asked = []
             for key, ((cell, _),) in objects.items():
@@ -339,7 +339,7 @@ class Reading:
 
 
 @contextmanager
-def blaming(name: str, key: str) -> Iterator[None]:
+def blaming(name: str, key: str, verb: str = "read") -> Iterator[None]:
     """Add the name of the store and the object to errors raised in a block."""
     try:
         yield
@@ -350,7 +350,7 @@ def blaming(name: str, key: str) -> Iterator[None]:
             raise
         kind = TimeoutError if isinstance(error, TimeoutError) else OSError
         reason = str(error) or type(error).__name__
-        raise kind(f"{name}: cannot read the chunk {key!r}: {reason}") from error
+        raise kind(f"{name}: cannot {verb} the chunk {key!r}: {reason}") from error
 
 
 class _Bytes(NamedTuple):

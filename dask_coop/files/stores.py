@@ -67,7 +67,7 @@ class Source(Protocol):
     def read(self, requests: Iterable[Request]) -> Generator[Bytes | None]:
         """Yield the bytes of each request, in order; None if an object does not exist.
 
-        A buffer is valid until the next one is asked for.
+        The next request overwrites the buffer.
         """
 
 
@@ -82,7 +82,7 @@ _buffers = _Buffers()
 
 
 def scratch(number: int, nbytes: int) -> Bytes:
-    """Return a buffer of this thread, whose content is gone when it is asked for again."""
+    """Return a buffer of this thread; the next call with its number overwrites it."""
     buffer = _buffers.kept.get(number)
     if buffer is None or buffer.nbytes < nbytes:
         buffer = np.empty(nbytes, "u1")
@@ -99,6 +99,26 @@ def read_into(data: Bytes, descriptor: int, begin: int) -> None:
         if not n:
             raise ValueError(f"it was truncated to {begin + done:,} bytes meanwhile")
         done += n
+
+
+def bytes_at(descriptor: int, begin: int, nbytes: int, out: Bytes | None) -> Bytes:
+    """Return bytes of a file, in `out` if it has as many, else in a buffer of this thread."""
+    size = os.fstat(descriptor).st_size
+    if begin + nbytes > size:
+        raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
+    data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
+    read_into(data, descriptor, begin)
+    return data
+
+
+def state_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return a file's time of modification, size and inode."""
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def is_settled(modified: int) -> bool:
+    """Return whether another change of a file would get another time than this one."""
+    return abs(time.time_ns() - modified) >= SETTLING_NS
 
 
 class LocalFiles:
@@ -128,11 +148,7 @@ class LocalFiles:
             nbytes = max(0, size - begin) if nbytes is None else nbytes
             if most is not None and nbytes > most:
                 raise ValueError(f"{nbytes:,} bytes are stored, and no more than {most:,} can be")
-            if begin + nbytes > size:
-                raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
-            data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
-            read_into(data, descriptor, begin)
-            return data
+            return bytes_at(descriptor, begin, nbytes, out)
         except IsADirectoryError:
             return None
         finally:
@@ -141,12 +157,10 @@ class LocalFiles:
     def stamp(self, key: str) -> tuple[int, ...] | None:
         """Return time, size and inode of a file; None if another change may not show in them."""
         try:
-            status = os.stat(os.path.join(self.name, key))
+            state = state_of(os.stat(os.path.join(self.name, key)))
         except OSError:
             return None
-        if abs(time.time_ns() - status.st_mtime_ns) < SETTLING_NS:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return state if is_settled(state[0]) else None
 
     def write(self, key: str, buffers: Iterable[Any], sync: bool) -> None:
         """Write a file, which has its name once it is whole.
@@ -237,7 +251,7 @@ class ZarrStore:
         from zarr.core.sync import sync
 
         timeout, loop = zarr.config.get("async.timeout"), sync(_running_loop())
-        # Answers wait in memory, so that no more are asked for ahead than may be asked for at all.
+        # Answers wait in memory, so a task has no more requests open than a process may have.
         waiting, ahead = iter(requests), self._concurrency
         asked: deque[Any] = deque()
         try:

@@ -21,7 +21,7 @@ from dask_coop.errors import NotSupported
 from dask_coop.files.encoding import Encoder, is_fill
 from dask_coop.files.journal import Journal, Start
 from dask_coop.files.layout import ABSENT, Layout, Shards, layout_of_zarr
-from dask_coop.files.stored import StoredArray, local_root
+from dask_coop.files.stored import StoredArray, blaming, local_root
 from dask_coop.files.stores import LocalFiles, scratch
 
 
@@ -128,7 +128,7 @@ class StoredTarget:
 
     def _put(self, layout: Layout, key: str, elements: Any) -> None:
         """Write an object, or remove it if nothing is to be stored."""
-        try:
+        with blaming(self._files.name, key, "write"):
             if layout.shards is not None:
                 buffers = self._shard(layout, layout.shards, elements)
             else:
@@ -137,15 +137,6 @@ class StoredTarget:
                 self._files.write(key, buffers, self.sync)
             else:
                 self._files.delete(key)
-        except MemoryError:
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise
-            reason = str(error) or type(error).__name__
-            raise OSError(
-                f"{self._files.name}: cannot write the chunk {key!r}: {reason}"
-            ) from error
 
     def _encoded(self, layout: Layout, elements: Any) -> Iterator[Any]:
         """Yield the bytes of a cell, unless it has the fill value only."""

@@ -261,7 +261,7 @@ def test_requests_are_bounded_and_made_at_once(concurrency: int) -> None:
 def test_requests_of_a_shard_are_joined() -> None:
     store, array = counted(chunks=(5, 5), shards=(20, 30))
     np.testing.assert_array_equal(dc.from_zarr(array).compute(), X)
-    # Of each shard the index, and all of its chunks.
+    # Each shard takes two requests: its index, and all of its chunks.
     assert len(store.asked) == 4
     assert Counter(key for key, _ in store.asked) == {"c/0/0": 2, "c/1/0": 2}
     store.asked.clear()

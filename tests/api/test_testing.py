@@ -1,4 +1,4 @@
-"""What users test their own code with: arrays in chunks, and checks of monoids."""
+"""`dask_coop.testing` draws arrays in chunks and checks monoids."""
 
 from __future__ import annotations
 

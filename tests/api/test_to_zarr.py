@@ -398,7 +398,7 @@ def test_an_interrupted_call_is_resumed(tmp_path: Path, options: Any) -> None:
     left = computed(tmp_path)
     assert len(left) < 5
     assert "(3, 0, 0)" in left
-    # What was finished is as it was.
+    # Finished chunks did not change.
     for name in before.keys() - {".to_zarr.json"}:
         assert (path / name).stat().st_mtime_ns == before[name]
 
@@ -523,7 +523,7 @@ def test_a_killed_process_leaves_whole_chunks_and_is_resumed(tmp_path: Path) -> 
     assert ((stored == CUBE * 2) | (stored == 0)).all()
     done = {name for name in files(path) if name.startswith("c/")}
     times = {name: (path / name).stat().st_mtime_ns for name in done}
-    # Of a file that was being written.
+    # An interrupted writer leaves this file.
     host = os.uname().nodename.replace(".", "_")
     (path / "c" / f".5.{host}-{process.pid}.0{PARTIAL}").touch()
     mine = path / "c" / f".5.{host}-{os.getpid()}.0{PARTIAL}"

@@ -104,7 +104,7 @@ def _judge(case: Case, xp: ModuleType, engine: str, ran: Callable[[str], None]) 
     # Collectives give their results keys of their own, and so does Dask what is in memory as an
     # expression.
     own = engine == "collective" or (engine == "held" and da.array_expr_enabled())
-    # What writes is never taken for what another call has written.
+    # Each call that writes has keys of its own.
     own = own or case.function == "to_zarr"
     return _bits(case, xp, found) or (None if own else _keys(case, xp, lazy, engine))
 

@@ -305,7 +305,7 @@ def _ends(op: Operation, x: Array, codes: Array, n: int) -> State | None:
     if op.monoid is FIRST:
         flat, numbers = flat[::-1], numbers[::-1]
     inside = flat >= 0
-    # Of several numbers for a group, the last one stays.
+    # A group keeps the last number that is assigned.
     index[flat[inside]] = numbers[inside]
     none = index == NO_INDEX
     at: tuple[Any, ...] = np.unravel_index(np.where(none, 0, index), codes.shape)

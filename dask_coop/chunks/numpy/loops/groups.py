@@ -235,7 +235,7 @@ def _across(
 
 @jit_inner
 def _pick_row(x: Array, at: int, value: Array, index: Array) -> int:
-    """Take the elements of a row where there is none yet; return how many stay without."""
+    """Take elements of a row for groups that lack one; return how many groups still do."""
     without = 0
     for i in range(len(value)):
         missing = value[i] != value[i]
