@@ -180,7 +180,7 @@ class ndarray(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> Any:
         several = index if isinstance(index, tuple) else (index,)
         # The shape of the result is that of the true ones.
-        counts[WAITS] += any(getattr(each, "dtype", None) == bool for each in several)
+        counts[WAITS] += any(getattr(each, "dtype", "") == np.dtype("?") for each in several)
         return on_gpu(computed(np.ndarray.__getitem__, self, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
