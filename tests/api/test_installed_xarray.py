@@ -66,6 +66,12 @@ INSTALLED = [
         "Groups are cut into chunks of their own",
     ),
     Known(
+        r"\.interp(_like|olate)?\(",
+        "chunks",
+        "x.interp(y=[5, 12], time=x.time[2:])",
+        "`interp` has a chunk for each that its positions lie in",
+    ),
+    Known(
         r"\.arg(min|max)\(\)",
         "values",
         "x.argmin()",

@@ -20,6 +20,7 @@ from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import differing
+from dask_coop.api.install import of_lines
 from dask_coop.api.install.substitutes import Row
 from dask_coop.errors import Refused
 
@@ -115,6 +116,24 @@ def rows() -> list[Row]:
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
+        Row(
+            "xarray.computation.apply_ufunc",
+            "apply_variable_ufunc",
+            of_lines.apply,
+            of_lines.concerns,
+        ),
+        Row(
+            "xarray.computation.rolling_exp",
+            "RollingExp.__init__",
+            of_lines.begin_exponential,
+            of_lines.begins_without_numbagg,
+        ),
+        Row(
+            "xarray.computation.rolling_exp",
+            "RollingExp.mean",
+            of_lines.average_exponentially,
+            of_lines.averages_without_numbagg,
+        ),
         Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
         Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),
     ]

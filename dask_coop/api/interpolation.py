@@ -1,0 +1,215 @@
+"""Interpolate lines that lie in several chunks: gaps of them, and values between their positions.
+
+Gaps are filled from both sides. A chunk gets the nearest valid element before it and behind it,
+with its position, from the ends of all others::
+
+    y     1 . . | . . 4 | . 6 .        chunks along the last axis
+    ends  1   1 | .   . | 6   6        the first and the last valid element of each chunk
+    fill  1 2 3 | 4 ...                between a chunk's elements, and those of its neighbours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.array.core import Array, blockwise, concatenate, map_blocks
+
+from dask_coop import chunks
+from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.masks import is_masked
+from dask_coop.errors import Refused
+
+#: How a gap is filled: on the line between its neighbours, or by the nearer one.
+Method = Literal["linear", "nearest"]
+
+#: The elements around a chunk that decide on values between its positions, as for xarray.
+_MARGIN = 2
+
+
+def fill_between(y: Array, x: Any, method: Method) -> Array:
+    """Return an array whose gaps along the last axis are interpolated.
+
+    Parameters
+    ----------
+    y : dask.array.Array
+        NaN is missing. Elements before the first valid one and after the last one stay missing.
+    x : numpy.ndarray
+        The positions along the last axis, which increase, as float64.
+    method : {"linear", "nearest"}
+        As NumPy's ``interp``, or SciPy's ``interp1d``, of the valid elements of each line.
+
+    Raises
+    ------
+    Refused
+        Unless elements are floats of up to 64 bits, in NumPy chunks.
+    """
+    if y.dtype.kind in "biu":
+        return y
+    if y.dtype.kind != "f" or y.dtype.itemsize > 8:
+        raise Refused(f"gaps of {y.dtype} are not interpolated")
+    if chunks.kind(y._meta, "y") != "numpy" or is_masked(y._meta):
+        raise Refused("gaps are interpolated in NumPy chunks that have no mask")
+    places = da.from_array(np.asarray(x, "f8"), chunks=(y.chunks[-1],))
+    index, count = tuple(range(y.ndim)), y.numblocks[-1]
+    options: Any = {"dtype": "f8", "meta": np.zeros((0,) * y.ndim), "align_arrays": False}
+    # Four numbers of each chunk: its first valid element and its last one, with their positions.
+    ends = blockwise(
+        _ends,
+        index,
+        *(y, index, places, index[-1:]),
+        adjust_chunks={index[-1]: (4,) * count},
+        **declared_by(y),
+        **options,
+        token="interpolate-ends",
+    )
+    around = map_blocks(_around, ends.rechunk({-1: -1}), dtype="f8", meta=options["meta"])
+    return blockwise(
+        _fill_block,
+        index,
+        *(y, index, places, index[-1:], around.rechunk({-1: 4}), index),
+        **declared_by(y),
+        **{**options, "dtype": y.dtype, "meta": y._meta},
+        method=method,
+        token="interpolate",
+    )
+
+
+def values_at(
+    function: Callable[..., Any], y: Array, x: Any, at: Any, dtype: np.dtype[Any]
+) -> Array:
+    """Return values of lines at given positions, each from the chunk that has it.
+
+    Parameters
+    ----------
+    function : callable
+        Interpolates: takes a block, its positions along the last axis, and those that are wanted,
+        and looks at no more than two positions on either side of each.
+    y : dask.array.Array
+    x : numpy.ndarray
+        The positions along the last axis.
+    at : numpy.ndarray
+        The positions that are wanted, of up to one dimension.
+    dtype : dtype
+        The dtype of the result.
+
+    Raises
+    ------
+    Refused
+        Unless both kinds of positions increase, and some are wanted.
+    """
+    n = len(x)
+    if at.ndim > 1 or not at.size or not _increase(x, strictly=True) or not _increase(at):
+        raise Refused("positions do not increase along one dimension")
+    bounds = np.cumsum((0, *y.chunks[-1]))
+    # The chunk of the first element that is not before a position.
+    of_chunk = np.searchsorted(bounds, np.clip(np.searchsorted(x, at), 0, n - 1), "right") - 1
+    pieces = []
+    for chunk in np.unique(of_chunk):
+        begin, end = max(bounds[chunk] - _MARGIN, 0), min(bounds[chunk + 1] + _MARGIN, n)
+        lines = y[..., begin:end].rechunk({-1: -1})
+        wanted = at if at.ndim == 0 else at[of_chunk == chunk]
+        sizes: Any = {"drop_axis": y.ndim - 1}
+        if at.ndim:
+            sizes = {"chunks": (*y.chunks[:-1], (len(wanted),))}
+        pieces.append(
+            map_blocks(
+                partial(_call, function, x[begin:end], wanted),
+                lines,
+                dtype=dtype,
+                meta=chunks.zeros_like(y._meta, dtype, y.ndim - (at.ndim == 0)),
+                token="interpolate-at",
+                **sizes,
+            )
+        )
+    return pieces[0] if at.ndim == 0 else concatenate(pieces, axis=-1)
+
+
+def _increase(x: Any, strictly: bool = False) -> bool:
+    """Return whether positions increase; NaN and NaT do not."""
+    flat = x.ravel()
+    following = flat[1:] > flat[:-1] if strictly else flat[1:] >= flat[:-1]
+    return bool(following.all() and (flat == flat).all())
+
+
+# Inside tasks.
+
+
+def _call(function: Callable[..., Any], x: Any, at: Any, block: Any) -> Any:
+    return function(block, x, at)
+
+
+@casts
+def _ends(y: Any, x: Any) -> Any:
+    """Return the first and the last valid element of each line, each with its position; or NaN."""
+    result = np.full((*y.shape[:-1], 4), np.nan)
+    n = y.shape[-1]
+    if not n:
+        return result
+    valid = ~np.isnan(y)
+    some = valid.any(-1)
+    for place, at in ((0, valid.argmax(-1)), (2, n - 1 - valid[..., ::-1].argmax(-1))):
+        value = np.take_along_axis(y, at[..., np.newaxis], -1)[..., 0]
+        result[..., place] = value
+        result[..., place + 1] = np.where(some, x[at], np.nan)
+    return result
+
+
+def _around(ends: Any) -> Any:
+    """Return, by chunks' ends, the nearest valid element before each chunk and behind it."""
+    first, last = np.moveaxis(ends.reshape(*ends.shape[:-1], -1, 2, 2), -2, 0)
+    result = np.full((*first.shape[:-1], 4), np.nan)
+    for near, into, steps in ((last, slice(0, 2), 1), (first, slice(2, 4), -1)):
+        before = result[..., ::steps, into]
+        sources = near[..., ::steps, :]
+        for chunk in range(1, sources.shape[-2]):
+            source = sources[..., chunk - 1, :]
+            some = ~np.isnan(source[..., 1:])
+            before[..., chunk, :] = np.where(some, source, before[..., chunk - 1, :])
+    return result.reshape(ends.shape)
+
+
+@casts
+def _fill_block(y: Any, x: Any, around: Any, method: Method) -> Any:
+    missing = np.isnan(y)
+    if not missing.any():
+        return y
+    n = y.shape[-1]
+    numbers = np.arange(n, dtype="i4" if n < 2**31 else "i8")
+    before = np.maximum.accumulate(np.where(missing, numbers.dtype.type(-1), numbers), -1)
+    behind = np.where(missing, numbers.dtype.type(n), numbers)
+    behind = np.minimum.accumulate(behind[..., ::-1], -1)[..., ::-1]
+    gaps = np.nonzero(missing)
+    lines, place = gaps[:-1], x[gaps[-1]]
+
+    def neighbour(index: Any, beyond: Any, outside: int) -> tuple[Any, Any]:
+        at = index[gaps]
+        inside = (at >= 0) & (at < n)
+        at = np.where(inside, at, 0)
+        of_others = around[lines]
+        value = np.where(inside, y[(*lines, at)], of_others[..., outside])
+        return value, np.where(inside, x[at], of_others[..., outside + 1])
+
+    low, left = neighbour(before, around, 0)
+    high, right = neighbour(behind, around, 2)
+    with np.errstate(all="ignore"):
+        if method == "nearest":
+            # As SciPy's bounds between two positions, which belong to the left one.
+            values = np.where(place <= left / 2 + right / 2, low, high)
+            values = np.where(np.isnan(low) | np.isnan(high), np.nan, values)
+        else:
+            values = _on_line(low, left, high, right, place)
+        result = y.copy()
+        result[gaps] = values
+    return result
+
+
+def _on_line(low: Any, left: Any, high: Any, right: Any, place: Any) -> Any:
+    """Return values between two neighbours as NumPy's `interp`, beside infinities, too."""
+    slope = (high - low) / (right - left)
+    values = slope * (place - left) + low
+    values = np.where(np.isnan(values), slope * (place - right) + high, values)
+    return np.where(np.isnan(values) & (low == high), low, values)
