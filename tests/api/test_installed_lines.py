@@ -36,6 +36,7 @@ SERVED = {
     "x.rank('time')": "rank",
     "x.weighted(w).quantile(0.3)": "weighted.quantile",
     "x.rolling_exp(time=3).mean()": "rolling_exp.mean",
+    "x.polyfit('time', 1).polyfit_coefficients": "polyfit",
 }
 
 

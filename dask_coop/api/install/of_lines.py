@@ -191,7 +191,7 @@ def _gather(
     signature: Any,
     options: dict[str, Any],
 ) -> Any:
-    """Gather lines for a function of xarray; results that keep lines have the chunks of the array."""
+    """Gather lines for a function of xarray; results with lines get the array's chunks."""
     x, whole = next(_split(args, signature))
     axes = tuple(x.dims.index(dim) for dim in whole)
     limit = parse_bytes(config.get("array.chunk-size"))
