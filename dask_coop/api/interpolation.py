@@ -23,8 +23,9 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
 
-#: How a gap is filled: on the line between its neighbours, or by the nearer one.
-Method = Literal["linear", "nearest"]
+#: How a gap is filled: on the line between its neighbours, by the nearer one, or by its length, the
+#: distance of its neighbours, where all else is 0.
+Method = Literal["linear", "nearest", "length"]
 
 #: The elements around a chunk that decide on values between its positions, as for xarray.
 _MARGIN = 2
@@ -36,19 +37,22 @@ def fill_between(y: Array, x: Any, method: Method) -> Array:
     Parameters
     ----------
     y : dask.array.Array
-        NaN is missing. Elements before the first valid one and after the last one stay missing.
+        NaN is missing. Elements before the first valid one and after the last one stay missing;
+        their lengths are the distances to the ends of the line.
     x : numpy.ndarray
         The positions along the last axis, which increase, as float64.
-    method : {"linear", "nearest"}
-        As NumPy's ``interp``, or SciPy's ``interp1d``, of the valid elements of each line.
+    method : {"linear", "nearest", "length"}
+        The first two as NumPy's ``interp`` and SciPy's ``interp1d`` of the valid elements of a line.
 
     Raises
     ------
     Refused
         Unless elements are floats of up to 64 bits, in NumPy chunks.
     """
-    if y.dtype.kind in "biu":
+    if y.dtype.kind in "biu" and method != "length":
         return y
+    if y.ndim == 1:
+        return fill_between(y[np.newaxis], x, method)[0]
     if y.dtype.kind != "f" or y.dtype.itemsize > 8:
         raise Refused(f"gaps of {y.dtype} are not interpolated")
     if chunks.kind(y._meta, "y") != "numpy" or is_masked(y._meta):
@@ -72,8 +76,9 @@ def fill_between(y: Array, x: Any, method: Method) -> Array:
         index,
         *(y, index, places, index[-1:], around.rechunk({-1: 4}), index),
         **declared_by(y),
-        **{**options, "dtype": y.dtype, "meta": y._meta},
+        **(options if method == "length" else {**options, "dtype": y.dtype, "meta": y._meta}),
         method=method,
+        limits=(float(x[0]), float(x[-1])) if len(x) else (0.0, 0.0),
         token="interpolate",
     )
 
@@ -103,7 +108,7 @@ def values_at(
     """
     n = len(x)
     if at.ndim > 1 or not at.size or not _increase(x, strictly=True) or not _increase(at):
-        raise Refused("positions do not increase along one dimension")
+        raise Refused("interp takes positions that increase, along one dimension")
     bounds = np.cumsum((0, *y.chunks[-1]))
     # The chunk of the first element that is not before a position.
     of_chunk = np.searchsorted(bounds, np.clip(np.searchsorted(x, at), 0, n - 1), "right") - 1
@@ -173,37 +178,44 @@ def _around(ends: Any) -> Any:
 
 
 @casts
-def _fill_block(y: Any, x: Any, around: Any, method: Method) -> Any:
-    missing = np.isnan(y)
-    if not missing.any():
-        return y
+def _fill_block(y: Any, x: Any, around: Any, method: Method, limits: tuple[float, float]) -> Any:
+    # In the order of lines, so that those of a gap follow one another.
+    at = np.flatnonzero(np.isnan(y))
+    if not len(at):
+        return np.zeros_like(y, "f8") if method == "length" else y
     n = y.shape[-1]
-    numbers = np.arange(n, dtype="i4" if n < 2**31 else "i8")
-    before = np.maximum.accumulate(np.where(missing, numbers.dtype.type(-1), numbers), -1)
-    behind = np.where(missing, numbers.dtype.type(n), numbers)
-    behind = np.minimum.accumulate(behind[..., ::-1], -1)[..., ::-1]
-    gaps = np.nonzero(missing)
-    lines, place = gaps[:-1], x[gaps[-1]]
+    line, place = np.divmod(at, n)
+    begins = np.ones(len(at), "?")
+    begins[1:] = (at[1:] != at[:-1] + 1) | (place[1:] == 0)
+    (first,) = np.nonzero(begins)
+    last = np.append(first[1:], len(at)) - 1
+    of_gap = np.unravel_index(line[first], y.shape[:-1])
 
-    def neighbour(index: Any, beyond: Any, outside: int) -> tuple[Any, Any]:
-        at = index[gaps]
-        inside = (at >= 0) & (at < n)
-        at = np.where(inside, at, 0)
-        of_others = around[lines]
-        value = np.where(inside, y[(*lines, at)], of_others[..., outside])
-        return value, np.where(inside, x[at], of_others[..., outside + 1])
+    def neighbour(index: Any, outside: int) -> tuple[Any, Any]:
+        """Return the element beside each gap and its position, of other chunks at the ends."""
+        inside = (index >= 0) & (index < n)
+        index = np.where(inside, index, 0)
+        of_others = around[of_gap]
+        value = np.where(inside, y[(*of_gap, index)], of_others[:, outside])
+        return value, np.where(inside, x[index], of_others[:, outside + 1])
 
-    low, left = neighbour(before, around, 0)
-    high, right = neighbour(behind, around, 2)
+    gap = np.cumsum(begins) - 1
+    low, left = neighbour(place[first] - 1, 0)
+    high, right = neighbour(place[last] + 1, 2)
+    low, left, high, right = (side[gap] for side in (low, left, high, right))
     with np.errstate(all="ignore"):
-        if method == "nearest":
+        if method == "length":
+            begin, end = np.isnan(left), np.isnan(right)
+            values = np.where(end, limits[1], right) - np.where(begin, limits[0], left)
+            values[begin & end] = np.nan
+        elif method == "nearest":
             # As SciPy's bounds between two positions, which belong to the left one.
-            values = np.where(place <= left / 2 + right / 2, low, high)
+            values = np.where(x[place] <= left / 2 + right / 2, low, high)
             values = np.where(np.isnan(low) | np.isnan(high), np.nan, values)
         else:
-            values = _on_line(low, left, high, right, place)
-        result = y.copy()
-        result[gaps] = values
+            values = _on_line(low, left, high, right, x[place])
+        result = np.zeros_like(y, "f8") if method == "length" else y.copy(order="K")
+        result[(*np.unravel_index(line, y.shape[:-1]), place)] = values
     return result
 
 

@@ -70,10 +70,38 @@ def test_nothing_is_computed_before_it_is_wanted(call: str) -> None:
         pytest.importorskip("bottleneck")
     x = field("f8")
     x.data = x.data.map_blocks(_raise, dtype="f8", meta=x.data._meta)
+    assert lazily(call, x).chunks is not None
+
+
+@pytest.mark.parametrize("call", SERVED)
+def test_a_call_has_the_same_keys_again(call: str) -> None:
+    if "rank" in call:
+        pytest.importorskip("bottleneck")
+    first, again = (lazily(call, field("f4")).data.name for _ in range(2))
+    assert first == again
+
+
+def lazily(call: str, x: Any) -> Any:
+    """Return the lazy result of a call, with ours installed."""
     w = xr.DataArray(np.ones(6), {"y": x.y}, "y")
     with dc.installed():
-        lazy = eval(call, {"x": x, "w": w, "pd": pd})
-    assert lazy.chunks is not None
+        return eval(call, {"x": x, "w": w, "pd": pd})
+
+
+@pytest.mark.parametrize(
+    "call", ["x.interpolate_na('t')", "x.interp(t=[3.5, 20.5])", "x.polyfit('t', 1)"]
+)
+def test_arrays_of_dask_array_are_served(call: str) -> None:
+    theirs = pytest.importorskip("dask_array")
+    y = np.random.default_rng(0).random((40, 3))
+    y[3:9, 1] = np.nan
+    in_memory = xr.DataArray(y, {"t": np.arange(40.0)}, ("t", "a"))
+    x = in_memory.copy(data=theirs.from_array(y, chunks=(7, 2)))
+    with dc.installed():
+        found = eval(call, {"x": x})
+    arrays = found.data_vars.values() if isinstance(found, xr.Dataset) else [found]
+    assert {type(array.data) for array in arrays} == {theirs.Array}
+    xr.testing.assert_allclose(found.compute(), eval(call, {"x": in_memory}))
 
 
 def _raise(block: Any) -> Any:
@@ -99,6 +127,29 @@ def test_gaps_are_filled_as_in_memory(
     assert found.dtype == dtype
     assert found.chunks == lazy.chunks
     np.testing.assert_array_equal(found.compute(scheduler="sync"), expected.values)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.9, 1.0])
+def test_gaps_are_as_long_as_xarrays(missing: float) -> None:
+    rng = np.random.default_rng(4)
+    y = rng.normal(size=(5, 30))
+    y[rng.random(y.shape) < missing] = np.nan
+    x = np.cumsum(rng.integers(1, 9, 30)).astype("f8")
+    array = xr.DataArray(y, {"t": x}, ("a", "t"))
+    expected = xr.core.missing._get_nan_block_lengths(array, "t", x)
+    found = interpolation.fill_between(da.from_array(y, chunks=(2, 7)), x, "length")
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), expected.values)
+
+
+def test_a_single_line_is_filled() -> None:
+    line = np.array([np.nan, 1, np.nan, np.nan, 4, np.nan])
+    for method, expected in {
+        "linear": [np.nan, 1, 2, 3, 4, np.nan],
+        "nearest": [np.nan, 1, 1, 4, 4, np.nan],
+        "length": [1, 0, 3, 3, 0, 1],
+    }.items():
+        found = interpolation.fill_between(da.from_array(line, chunks=2), np.arange(6.0), method)
+        np.testing.assert_array_equal(found.compute(scheduler="sync"), expected)
 
 
 def test_linear_gaps_are_filled_without_gathered_lines() -> None:

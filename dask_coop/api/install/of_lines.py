@@ -22,9 +22,10 @@ from dask.array.core import Array, asanyarray
 from dask.base import is_dask_collection
 from dask.utils import parse_bytes
 
-from dask_coop.api import fills, interpolation
+from dask_coop.api import fills, interpolation, windows
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import dasks, is_left_to_dask
+from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import counted
 from dask_coop.errors import Refused
@@ -59,14 +60,34 @@ def _fill(function: Any, options: dict[str, Any], y: Any, x: Any) -> Any:
     return interpolation.fill_between(y, x, method)
 
 
+def may_fill(arr: Any, dim: Any, limit: int) -> Any:
+    """Return which elements `limit=` leaves to `interpolate_na`: not those after so many gaps."""
+    missing = arr.isnull()
+    axis = arr.get_axis_num(dim)
+    counts = strict(windows.move_sum)(missing.data, limit + 1, 1, axis)
+    return missing.copy(data=counts <= limit)
+
+
+def lengths(obj: Any, dim: Any, index: Any) -> Any:
+    """Return the length of the gap that each element is in, for `max_gap=` of `interpolate_na`."""
+    x = obj.transpose(..., dim)
+    of_gaps = with_expressions(interpolation.fill_between)(x.data, np.asarray(index), "length")
+    return x.copy(data=of_gaps).transpose(*obj.dims)
+
+
+def fills_lazily(x: Any, *args: Any) -> bool:
+    """Return whether `may_fill` and `lengths` concern an array."""
+    return _is_lazy(x) and not is_left_to_dask()
+
+
 def _interpolate(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
     """Return values between positions."""
     if len(arrays) != 3 or options["vectorize"]:
-        raise Refused("values are interpolated along one dimension")
+        raise Refused("interp takes one dimension at a time")
     y, *positions = arrays
     x, at = map(_known, positions)
     if function.keywords["interp_kwargs"].get("method") not in ("linear", "nearest"):
-        raise Refused("other methods look at all elements")
+        raise Refused("interp is linear or nearest; other methods look at all elements")
     (dtype,) = options["output_dtypes"]
     return interpolation.values_at(function, y, x, at, np.dtype(dtype))
 
@@ -81,7 +102,7 @@ def _known(positions: Any) -> Any:
     while hasattr(array, "array") and not isinstance(array, in_memory):
         array = array.array
     if not isinstance(array, in_memory) or len(positions.dask) > 2:
-        raise Refused("positions are not in memory")
+        raise Refused("interp takes positions that are in memory")
     return positions.compute(scheduler="sync")
 
 
@@ -132,7 +153,7 @@ def apply(function: Any, *args: Any, signature: Any, **options: Any) -> Any:
     x, _ = next(_split(args, signature))
     with counted(row.name, x):
         try:
-            ours = partial(row.ours, _as_partial(function), options)
+            ours = with_expressions(partial(row.ours, _as_partial(function), options))
             changed = {**options, "dask": "allowed", "vectorize": False}
             return original(ours, *args, signature=signature, **changed)
         except (Refused, TypeError, ValueError):
@@ -169,7 +190,7 @@ def average_exponentially(self: Any, keep_attrs: bool | None = None) -> Any:
         keep_attrs = xarray.get_options()["keep_attrs"] in ("default", True)
     with counted("rolling_exp.mean", self.obj):
         return xarray.apply_ufunc(
-            partial(_average, alpha=self.alpha),
+            with_expressions(partial(_average, alpha=self.alpha)),
             self.obj,
             input_core_dims=[[self.dim]],
             output_core_dims=[[self.dim]],
@@ -212,7 +233,8 @@ def _split(args: tuple[Any, ...], signature: Any) -> Iterator[tuple[Any, tuple[A
 
 
 def _is_lazy(x: Any) -> bool:
-    return isinstance(getattr(x, "data", None), Array)
+    # Also of the package dask-array.
+    return hasattr(getattr(x, "data", None), "numblocks")
 
 
 def _as_partial(function: Any) -> Any:

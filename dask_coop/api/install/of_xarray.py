@@ -137,6 +137,18 @@ def rows() -> list[Row]:
             of_lines.concerns,
         ),
         Row(
+            "xarray.core.missing",
+            "_get_nan_block_lengths",
+            of_lines.lengths,
+            of_lines.fills_lazily,
+        ),
+        Row(
+            "xarray.core.missing",
+            "_get_valid_fill_mask",
+            of_lines.may_fill,
+            of_lines.fills_lazily,
+        ),
+        Row(
             "xarray.computation.rolling_exp",
             "RollingExp.__init__",
             of_lines.begin_exponential,
