@@ -42,12 +42,12 @@ def fill_between(y: Array, x: Any, method: Method) -> Array:
     x : numpy.ndarray
         The positions along the last axis, which increase, as float64.
     method : {"linear", "nearest", "length"}
-        The first two as NumPy's ``interp`` and SciPy's ``interp1d`` of the valid elements of a line.
+        The first two as NumPy's ``interp`` and SciPy's ``interp1d`` of a line's valid elements.
 
     Raises
     ------
     Refused
-        Unless elements are floats of up to 64 bits, in NumPy chunks.
+        Unless elements are floats of up to 64 bits, and not masked.
     """
     if y.dtype.kind in "biu" and method != "length":
         return y
@@ -55,11 +55,11 @@ def fill_between(y: Array, x: Any, method: Method) -> Array:
         return fill_between(y[np.newaxis], x, method)[0]
     if y.dtype.kind != "f" or y.dtype.itemsize > 8:
         raise Refused(f"gaps of {y.dtype} are not interpolated")
-    if chunks.kind(y._meta, "y") != "numpy" or is_masked(y._meta):
-        raise Refused("gaps are interpolated in NumPy chunks that have no mask")
+    if is_masked(y._meta):
+        raise Refused("gaps of masked arrays are not interpolated")
     places = da.from_array(np.asarray(x, "f8"), chunks=(y.chunks[-1],))
     index, count = tuple(range(y.ndim)), y.numblocks[-1]
-    options: Any = {"dtype": "f8", "meta": np.zeros((0,) * y.ndim), "align_arrays": False}
+    options: Any = {"dtype": "f8", "meta": chunks.zeros_like(y._meta, "f8"), "align_arrays": False}
     # Four numbers of each chunk: its first valid element and its last one, with their positions.
     ends = blockwise(
         _ends,
@@ -150,10 +150,11 @@ def _call(function: Callable[..., Any], x: Any, at: Any, block: Any) -> Any:
 @casts
 def _ends(y: Any, x: Any) -> Any:
     """Return the first and the last valid element of each line, each with its position; or NaN."""
-    result = np.full((*y.shape[:-1], 4), np.nan)
+    result = np.full_like(y, np.nan, "f8", shape=(*y.shape[:-1], 4))
     n = y.shape[-1]
     if not n:
         return result
+    x = chunks.asarray(x, chunks.kind(y))
     valid = ~np.isnan(y)
     some = valid.any(-1)
     for place, at in ((0, valid.argmax(-1)), (2, n - 1 - valid[..., ::-1].argmax(-1))):
@@ -166,7 +167,7 @@ def _ends(y: Any, x: Any) -> Any:
 def _around(ends: Any) -> Any:
     """Return, by chunks' ends, the nearest valid element before each chunk and behind it."""
     first, last = np.moveaxis(ends.reshape(*ends.shape[:-1], -1, 2, 2), -2, 0)
-    result = np.full((*first.shape[:-1], 4), np.nan)
+    result = np.full_like(ends, np.nan, shape=(*first.shape[:-1], 4))
     for near, into, steps in ((last, slice(0, 2), 1), (first, slice(2, 4), -1)):
         before = result[..., ::steps, into]
         sources = near[..., ::steps, :]
@@ -183,9 +184,9 @@ def _fill_block(y: Any, x: Any, around: Any, method: Method, limits: tuple[float
     at = np.flatnonzero(np.isnan(y))
     if not len(at):
         return np.zeros_like(y, "f8") if method == "length" else y
-    n = y.shape[-1]
+    x, n = chunks.asarray(x, chunks.kind(y)), y.shape[-1]
     line, place = np.divmod(at, n)
-    begins = np.ones(len(at), "?")
+    begins = np.ones_like(at, "?")
     begins[1:] = (at[1:] != at[:-1] + 1) | (place[1:] == 0)
     (first,) = np.nonzero(begins)
     last = np.append(first[1:], len(at)) - 1

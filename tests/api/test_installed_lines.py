@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import to_chunks, to_numpy
 from dask.callbacks import Callback
 
 import dask_coop as dc
@@ -61,6 +63,8 @@ def test_calls_are_served_by_us(call: str, served: Counter[tuple[str, str, str, 
     assert not isinstance(found, Exception), found
     names = {(name, by) for name, _, by, _ in served}
     assert (SERVED[call], "dask_coop") in names
+    differs = {name: why for name, _, _, why in served}
+    assert ("chunks" in differs[SERVED[call]]) == (SERVED[call] == "interp")
     assert "Dask" not in {by for _, by in names}
 
 
@@ -113,7 +117,7 @@ def _raise(block: Any) -> Any:
 @pytest.mark.parametrize("chunks", [1, 3, 7, (2, 0, 1, 9, 4, 14)])
 @pytest.mark.parametrize("missing", [0.0, 0.2, 0.6, 0.95, 1.0])
 def test_gaps_are_filled_as_in_memory(
-    method: interpolation.Method, dtype: str, chunks: Any, missing: float
+    xp: ModuleType, method: interpolation.Method, dtype: str, chunks: Any, missing: float
 ) -> None:
     rng = np.random.default_rng(3)
     y = rng.normal(size=(5, 4, 30)).astype(dtype)
@@ -122,23 +126,28 @@ def test_gaps_are_filled_as_in_memory(
     x = np.cumsum(rng.integers(1, 9, 30)).astype("f8")
     array = xr.DataArray(y, {"t": x}, ("a", "b", "t"))
     expected = array.interpolate_na("t", method=method)
-    lazy = da.from_array(y, chunks=(2, 3, chunks))
+    lazy = to_chunks(xp, y, (2, 3, chunks))
     found = interpolation.fill_between(lazy, x, method)
     assert found.dtype == dtype
     assert found.chunks == lazy.chunks
-    np.testing.assert_array_equal(found.compute(scheduler="sync"), expected.values)
+    filled = to_numpy(xp, found)
+    if xp is np:
+        np.testing.assert_array_equal(filled, expected.values)
+    else:
+        # A GPU fuses the product with the sum.
+        np.testing.assert_allclose(filled, expected.values, rtol=1e-3 if dtype == "f2" else 1e-6)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3, 0.9, 1.0])
-def test_gaps_are_as_long_as_xarrays(missing: float) -> None:
+def test_gaps_are_as_long_as_xarrays(xp: ModuleType, missing: float) -> None:
     rng = np.random.default_rng(4)
     y = rng.normal(size=(5, 30))
     y[rng.random(y.shape) < missing] = np.nan
     x = np.cumsum(rng.integers(1, 9, 30)).astype("f8")
     array = xr.DataArray(y, {"t": x}, ("a", "t"))
     expected = xr.core.missing._get_nan_block_lengths(array, "t", x)
-    found = interpolation.fill_between(da.from_array(y, chunks=(2, 7)), x, "length")
-    np.testing.assert_array_equal(found.compute(scheduler="sync"), expected.values)
+    found = interpolation.fill_between(to_chunks(xp, y, (2, 7)), x, "length")
+    np.testing.assert_array_equal(to_numpy(xp, found), expected.values)
 
 
 def test_a_single_line_is_filled() -> None:
@@ -243,6 +252,29 @@ def test_exponential_means_are_those_of_pandas(dtype: str) -> None:
     assert attrs == {}
     np.testing.assert_array_equal(of_dataset.a, found["span"])
     xr.testing.assert_equal(of_dataset.b, x["y"] + 0.5)
+
+
+def test_methods_of_arrays_on_any_chunks_are_those_in_memory(xp: ModuleType) -> None:
+    rng = np.random.default_rng(6)
+    y = rng.normal(size=(30, 4))
+    y[rng.random(y.shape) < 0.3] = np.nan
+    in_memory = xr.DataArray(y, {"t": np.arange(30.0)}, ("t", "a"), name="x")
+    x = in_memory.copy(data=to_chunks(xp, y, (7, 3)))
+    with dc.installed():
+        found = {
+            call: eval(call, {"x": x})
+            for call in (
+                "x.interpolate_na('t', limit=2)",
+                "x.interpolate_na('t', max_gap=3)",
+                "x.polyfit('t', 1).polyfit_coefficients",
+            )
+        }
+        means = x.rolling_exp(t=3).mean()
+    for call, lazy in found.items():
+        expected = eval(call, {"x": in_memory}).transpose(*lazy.dims)
+        np.testing.assert_allclose(to_numpy(xp, lazy.data), expected, rtol=1e-9, atol=1e-9)
+    expected = pd.DataFrame(y).ewm(span=3).mean()
+    np.testing.assert_allclose(to_numpy(xp, means.data), expected, rtol=1e-9)
 
 
 @pytest.mark.skipif(find_spec("numbagg") is not None, reason="numbagg is there")

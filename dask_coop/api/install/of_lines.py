@@ -27,7 +27,7 @@ from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import dasks, is_left_to_dask
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
-from dask_coop.api.call.report import counted
+from dask_coop.api.call.report import counted, differing
 from dask_coop.errors import Refused
 from dask_coop.graph.line_quantiles import gathered
 
@@ -44,11 +44,14 @@ class Lines(NamedTuple):
         returns the result of a Dask array. It raises `Refused` for calls that it does not support.
     gathers : bool
         Whether lines are gathered if `ours` refuses a call; xarray gathers others itself.
+    differs : str
+        How results may differ from xarray's, for `report`.
     """
 
     name: str
     ours: Callable[..., Any]
     gathers: bool = True
+    differs: str = ""
 
 
 def _fill(function: Any, options: dict[str, Any], y: Any, x: Any) -> Any:
@@ -122,7 +125,9 @@ def _none(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
 #: By package and name.
 _TABLE = {
     ("xarray", "func_interpolate_na"): Lines("interpolate_na", _fill),
-    ("xarray", "_interpnd"): Lines("interp", _interpolate, gathers=False),
+    ("xarray", "_interpnd"): Lines(
+        "interp", _interpolate, False, "chunks are those that the positions lie in"
+    ),
     ("xarray", "_weighted_quantile_1d"): Lines("weighted.quantile", _none),
     ("bottleneck", "rankdata"): Lines("rank", _none),
     ("bottleneck", "nanrankdata"): Lines("rank", _none),
@@ -151,7 +156,7 @@ def apply(function: Any, *args: Any, signature: Any, **options: Any) -> Any:
         raise Refused("the table does not have the function")
     original = dasks(sys.modules["xarray.computation.apply_ufunc"].apply_variable_ufunc)
     x, _ = next(_split(args, signature))
-    with counted(row.name, x):
+    with differing(row.differs), counted(row.name, x):
         try:
             ours = with_expressions(partial(row.ours, _as_partial(function), options))
             changed = {**options, "dask": "allowed", "vectorize": False}
