@@ -54,10 +54,10 @@ class Known(NamedTuple):
 #: What stays different with ours installed; docs/install.md says the same.
 INSTALLED = [
     Known(
-        r"\.(rolling|cumulative)\(",
+        r"\.(rolling|cumulative)\(|\.interpolate_na\(.*limit",
         "chunks",
         "x.rolling(time=3).sum()",
-        "`rolling` and `cumulative` keep the chunks of the array",
+        "`rolling`, `cumulative` and `interpolate_na(limit=)` keep the chunks of the array",
     ),
     Known(
         r"\.(groupby|groupby_bins|resample)\(",
