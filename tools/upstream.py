@@ -201,6 +201,7 @@ SUITES = {
             ),
             {"test_reduce": "medians of all elements of several chunks exist"},
         ),
+        Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
     )
 }
 
