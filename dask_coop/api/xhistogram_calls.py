@@ -1,8 +1,8 @@
-"""The function of xhistogram's core, with its signature and options, on Dask arrays.
+"""The functions of the cores of xhistogram and xarray-histogram, with their signatures and options.
 
-xhistogram's function of DataArrays calls it, and labels its result. It raises Refused for what this
-library does not serve, and what xhistogram rejects: code that puts it in xhistogram's place then
-calls xhistogram's own.
+Functions of DataArrays call these, there, and label the results. They raise Refused for what this
+library does not serve, and what the originals reject: code that puts them in the originals' places
+then calls these.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dask_coop.api.call.planning import call_with_graphs
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import counted
 from dask_coop.api.histograms import histogram as histograms
-from dask_coop.api.histograms import histogramdd, joint
+from dask_coop.api.histograms import histogramdd, joint, to_hist
 from dask_coop.errors import Refused
+from dask_coop.graph.reduce import derive
 
 
 def histogram(
@@ -59,6 +60,26 @@ def histogram(
     with counted("histogram", args[0]):
         serve = partial(_count, edges, axes, weights is not None, bool(density))
         return call_with_graphs(serve, arrays), edges
+
+
+def fill(
+    *data: Any, axis_loop: Any, axis_agg: Any, weight: bool, flow: bool, histref: Any
+) -> Array:
+    """Return the values of `histref`, which `to_hist` fills, as those of xarray-histogram's core.
+
+    Raises
+    ------
+    Refused
+        If there is a histogram for each position along some axes.
+    """
+    if axis_loop:
+        raise Refused("histograms of boost-histogram are filled by all samples")
+    samples = [*data[:-1]] if weight else [*data]
+    filled = to_hist.to_hist(samples, histref, data[-1] if weight else None)
+    shape = histref.axes.extent if flow else histref.axes.size
+    dtype = "i8" if "Int64" in histref.storage_type.__name__ else "f8"
+    values = derive("hist-values", partial(_values, flow, dtype), filled)
+    return da.from_delayed(values, shape, dtype)
 
 
 def _edges(bins: Any, dtypes: Sequence[np.dtype[Any]]) -> Any:
@@ -133,6 +154,10 @@ def _keep_values(samples: Sequence[Array]) -> bool:
 
 
 # Inside the task.
+
+
+def _values(flow: bool, dtype: str, filled: Any) -> Any:
+    return filled.values(flow).astype(dtype, copy=False)
 
 
 def _as_density(table: Any, areas: Any) -> Any:

@@ -119,5 +119,6 @@ def rows() -> list[Row]:
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
         Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
         Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),
+        Row("xarray_histogram.core", "_histogram_dask", xhistogram_calls.fill, _is_lazy),
         Row("xhistogram.core", "histogram", with_expressions(xhistogram_calls.histogram), _is_lazy),
     ]

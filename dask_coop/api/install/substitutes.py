@@ -28,7 +28,7 @@ from dask_coop.errors import Refused
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Packages in whose modules originals are replaced, under whatever name.
-PACKAGES = ("dask.array", "dask_array", "flox", "xarray", "xhistogram")
+PACKAGES = ("dask.array", "dask_array", "flox", "xarray", "xarray_histogram", "xhistogram")
 
 
 class Row(NamedTuple):
