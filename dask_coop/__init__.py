@@ -13,7 +13,7 @@ which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
     nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax,
-    describe: eight of them in one read, a Description
+    describe: eight of them in one read, a Description; of a frame, Descriptions
 Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
     logcumsumexp
@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any
 from dask_coop.algebra import monoids
 from dask_coop.api.call.names import no_attribute
 from dask_coop.api.call.report import report
-from dask_coop.api.call.results import Description, Histogram, Histogram2D
+from dask_coop.api.call.results import Description, Descriptions, Histogram, Histogram2D
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -141,6 +141,7 @@ __all__ = [
     "CooperativeTimeout",
     "Declined",
     "Description",
+    "Descriptions",
     "FallbackWarning",
     "Histogram",
     "Histogram2D",

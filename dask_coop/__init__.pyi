@@ -13,6 +13,7 @@ from dask_coop.api.arguments import Axis, SplitEvery
 from dask_coop.api.call.public import Engine
 from dask_coop.api.call.report import report as report
 from dask_coop.api.call.results import Description as Description
+from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.explain import explain as explain
@@ -1889,7 +1890,9 @@ def sum(
 def to_gpu(x: _L, keep: bool | None = None) -> _L: ...
 @overload
 def to_gpu(x: Any, keep: bool | None = None) -> da.Array: ...
-def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "auto") -> Any: ...
+def to_hist(
+    sample: Any, bins: Any, weights: Any = None, *, values: Any = None, engine: Engine = "auto"
+) -> Any: ...
 @overload
 def to_host(x: _L) -> _L: ...
 @overload
@@ -1992,6 +1995,7 @@ __all__ = [
     "CooperativeTimeout",
     "Declined",
     "Description",
+    "Descriptions",
     "FallbackWarning",
     "Histogram",
     "Histogram2D",

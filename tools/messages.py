@@ -42,7 +42,7 @@ SECTIONS = {
     "Matrices": ("api/linalg algebra/semirings", ""),
     "Operations of one's own": ("api/monoids", ""),
     "Installed in the place of Dask's functions": (
-        "api/install api/flox_calls api/explain api/call/report",
+        "api/install api/flox_calls api/xhistogram_calls api/explain api/call/report",
         "What is `Refused` is served by the function that was there before; `dask_coop.report()` "
         'has the reason, and with `coop.fallback` "warn" or "raise" it is said at the call.',
     ),

@@ -207,6 +207,7 @@ SUITES = {
                 "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
             },
         ),
+        Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
     )
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from numbers import Integral
 from typing import Any
 
@@ -25,8 +26,9 @@ from dask_coop.api.arguments import (
     reduce_statistic,
     require_elements,
 )
+from dask_coop.api.call.planning import columns_of
 from dask_coop.api.call.public import Engine, like, named, public
-from dask_coop.api.call.results import Description
+from dask_coop.api.call.results import Description, Descriptions
 from dask_coop.api.dates import describe_dates, reduce_durations
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
@@ -283,7 +285,31 @@ def moment(
     return reduce_array(monoid, "moment", finalize, x, arguments, result=result)
 
 
-@public("reduction")
+def _each_column(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `describe` that also describes each column of a frame or a dict."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        values, *others = args or (kwargs.get("a"),)
+        along = others[0] if others else kwargs.get("axis")
+        columns = None if along is not None else columns_of(values)
+        if columns is None:
+            return function(*args, **kwargs)
+        options = {name: value for name, value in kwargs.items() if name != "a"}
+        arrays = {n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in columns.items()}
+        described = {
+            name: function(x, *others, **options)
+            for name, x in arrays.items()
+            if x.dtype.kind in "biufmM"
+        }
+        if not described:
+            raise TypeError(f"a has no column of numbers or dates among {[*columns]}")
+        return Descriptions(described)
+
+    return call
+
+
+@public("reduction", around=_each_column)
 def describe(
     a: Any,
     axis: Axis = None,
@@ -299,15 +325,17 @@ def describe(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks, or datetime64 or timedelta64.
+        Bool, integers or floats, in NumPy or CuPy chunks, or datetime64 or timedelta64. A frame
+        of dask.dataframe or pandas, or a dict of arrays, has each column of these described,
+        nullable numbers as float64; strings and other columns are left out.
     axis, keepdims, split_every
-        As for :func:`sum`.
+        As for :func:`sum`. With `axis`, a frame is the array of its values.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
     -------
-    Description
+    Description, or Descriptions for a frame or a dict
         A named tuple of lazy arrays. Where no element is left besides NaN, count and sum are 0 and
         the other statistics NaN. Where every element is masked, all but the two counts are masked.
         Dates have neither sum nor variance, and durations no variance: these are None. Minimum,
@@ -317,7 +345,7 @@ def describe(
     Raises
     ------
     TypeError
-        If the dtype has no order.
+        If the dtype has no order, or no column of a frame has one.
     AxisError, ValueError
         As for :func:`sum`, and for bool or integers without an element, since their minimum cannot
         be NaN. If chunk sizes are unknown, computing the minimum or the maximum raises it.

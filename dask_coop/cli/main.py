@@ -104,9 +104,9 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "run",
-        help="run a script with dask_coop in place of functions of Dask, NumPy, xarray and flox",
+        help="run a script with dask_coop in place of functions of Dask, NumPy, xarray and others",
         description="Runs a script as Python does, with dask_coop installed in place of the "
-        "functions of dask.array, xarray and flox that it serves; the script stays as it is.",
+        "functions of Dask, NumPy, xarray, flox and xhistogram that it serves; the script stays.",
     )
     command.set_defaults(run=_run)
     command.add_argument(

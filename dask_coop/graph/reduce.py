@@ -177,6 +177,47 @@ def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
     return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
 
 
+def folded(
+    name: str,
+    arrays: Sequence[Array],
+    named: Mapping[str, Array],
+    lift: Callable[..., Any],
+    combine: Callable[[list[Any]], Any],
+    finalize: Callable[[Any], Any],
+) -> Delayed:
+    """Lift blocks to any Python objects, combine neighbours up a tree, and finalize the last.
+
+    Parameters
+    ----------
+    name : str
+    arrays, named : sequence and mapping of dask.array.Array
+        In equal chunks: what `lift` gets by position, and by keyword. It `casts`, or is a
+        `functools.partial` of a function that does.
+    lift, combine, finalize : callable
+        Of blocks; of a list of objects in the order of the blocks; and of the last object.
+    """
+    if executor.runner() is not None:
+        raise Declined(f"{name} has objects for states")
+    x, inputs = arrays[0], [*arrays, *named.values()]
+    token = tokenize(name, arrays, named, lift, combine, finalize)
+    lifted = f"{name}-lift-{token}"
+    layer = Blocks(lifted, x.ndim, lift, arrays, named)
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=inputs)
+    keys: list[Key] = [(lifted, *index) for index in itertools.product(*map(range, x.numblocks))]
+    tree: Layer = {}
+    level = 0
+    while len(keys) > FAN_IN:
+        parents: list[Key] = []
+        for i in range(0, len(keys), FAN_IN):
+            key = (f"{name}-combine-{token}", level, i // FAN_IN)
+            tree[key] = Task(key, combine, refs(keys[i : i + FAN_IN]))
+            parents.append(key)
+        keys, level = parents, level + 1
+    last = f"{name}-{token}"
+    tree[last] = Task(last, _finalized, combine, finalize, refs(keys))
+    return Delayed(last, add(graph, last, tree, {lifted}))
+
+
 def _states(
     op: Operation,
     arrays: Sequence[Array],
@@ -231,3 +272,10 @@ def _reduced(
             for index, states in groups.items()
         }
     )
+
+
+# Inside the task.
+
+
+def _finalized(combine: Callable[[Any], Any], finalize: Callable[[Any], Any], states: Any) -> Any:
+    return finalize(combine(states))

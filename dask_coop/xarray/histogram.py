@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Hashable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import asanyarray
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
@@ -18,7 +17,7 @@ import dask_coop
 from dask_coop.api.call.labelled import relabel, spread
 from dask_coop.api.call.planning import call_with_graphs
 from dask_coop.api.call.public import Engine
-from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.api.histograms.joint import joint_counts
 from dask_coop.xarray.objects import find_dims, is_lazy, xr
 
 
@@ -160,37 +159,20 @@ def _joint(
             f"range of {unknown[0]!r}"
         )
     edges = [*map(_edges, bins, range)]
-    lengths = [len(of_array) - 1 for of_array in edges]
     first, *others = map(asanyarray, samples)
-    arrays = [first, *(array.rechunk(first.chunks) for array in others)]
-    behind = [dask_coop.digitize(x, of_array) for x, of_array in zip(arrays, edges, strict=True)]
-    last = [of_array[-1] for of_array in edges]
-    index = map_blocks(
-        _joint_index,
-        *arrays,
-        *behind,
-        **declared_by(*arrays),
-        last=last,
-        lengths=lengths,
-        dtype="i8",
-        meta=behind[0]._meta,
-    )
-    total = math.prod(lengths)
-    counts, _ = dask_coop.histogram(
-        index,
-        total,
-        (0, total),
-        weights=weights,
-        axis=axes,
+    table = joint_counts(
+        [first, *(array.rechunk(first.chunks) for array in others)],
+        edges,
+        weights,
+        axes,
         reproducible=options.reproducible,
         engine=options.engine,
     )
-    table = counts.reshape(*counts.shape[:-1], *lengths)
     if weights is None:
         # As joint histograms over all dimensions.
         table = table.astype("f8")
     if options.density:
-        inner = tuple(builtins.range(-len(lengths), 0))
+        inner = tuple(builtins.range(-len(edges), 0))
         widths = [*map(np.diff, edges)]
         table = table / table.sum(inner, keepdims=True) / reduce(np.multiply.outer, widths)
     return table, edges
@@ -219,22 +201,3 @@ def _coordinates(name: str, edges: Any, attrs: dict[str, Any]) -> xr.Coordinates
     # An index of lazy edges would have to be computed.
     known = isinstance(edges, np.ndarray)
     return xr.Coordinates(variables) if known else xr.Coordinates(variables, indexes={})
-
-
-# Inside tasks.
-
-
-@casts
-def _joint_index(*blocks: Any, last: Sequence[Any], lengths: Sequence[int]) -> Any:
-    """Return the bin index of each sample in a table, in C order; -1 outside of all bins.
-
-    `blocks` are the samples along each coordinate, and then the numbers of edges up to them.
-    """
-    index: Any = 0
-    inside: Any = True
-    count = len(lengths)
-    for x, behind, edge, n in zip(blocks[:count], blocks[count:], last, lengths, strict=True):
-        # The last bin holds its right edge, and NaN is behind all bins.
-        bin = behind - (x == edge) - 1
-        index, inside = index * n + bin, inside & (bin >= 0) & (bin < n)
-    return index * inside - ~inside

@@ -152,3 +152,84 @@ def test_what_holds_no_numbers_is_refused_with_what_to_do() -> None:
         pytest.raises(dc.Refused, match=r"dtype object.*convert it with \.astype\('f8'\)"),
     ):
         dc.histogram(frame().text, 3)
+
+
+# Descriptions of columns, held to those of pandas.
+
+MIXED = HOST.assign(
+    holes=np.where(HOST.x > 1, np.nan, HOST.x),
+    nullable=pd.array(np.where(HOST.n > 6, None, HOST.n), "Int64"),
+    when=pd.Timestamp("2001-01-01") + pd.to_timedelta(HOST.n, unit="h"),
+    kind=pd.Categorical(HOST.text),
+)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_each_column_of_a_frame_is_described(lazy: bool) -> None:
+    rows: Any = dd.from_pandas(MIXED, npartitions=4) if lazy else MIXED
+    with dask.config.set(scheduler=refuse):
+        described = dc.describe(rows)
+    theirs = MIXED.describe()
+    assert [*described] == [*theirs.columns]
+    found = described.compute()
+    n = theirs.loc["count"]
+    for name in described:
+        one = found[name]
+        assert type(one) is dc.Description
+        assert one.count == n[name]
+        assert one.nans == len(MIXED) - n[name]
+        for statistic in ("min", "max", "mean"):
+            if name == "when":
+                seconds = abs(pd.Timestamp(getattr(one, statistic)) - theirs.loc[statistic, name])
+                assert seconds < pd.Timedelta("1us")
+            else:
+                assert getattr(one, statistic) == pytest.approx(theirs.loc[statistic, name], 1e-6)
+        if name != "when":
+            assert one.std * np.sqrt(n[name] / (n[name] - 1)) == pytest.approx(
+                theirs.loc["std", name], 1e-6
+            )
+    table = described.to_frame()
+    assert [*table.columns] == [*theirs.columns]
+    assert table.loc["mean", "holes"] == pytest.approx(theirs.loc["mean", "holes"])
+
+
+def test_descriptions_print_as_a_table() -> None:
+    described = dc.describe({"x": da.arange(4, chunks=2), "day": np.array(["2001-01-01"], "M8[D]")})
+    assert repr(described).splitlines()[0].split() == ["statistic", "x", "day"]
+    assert "int64" in repr(described)
+    lines = repr(described.compute()).splitlines()
+    assert lines[1].split() == ["count", "4", "1"]
+    assert lines[5].split() == ["sum", "6"]
+    assert "<table" in described.compute()._repr_html_()
+
+
+def test_columns_without_an_order_are_left_out() -> None:
+    assert [*dc.describe(frame())] == ["x", "y", "n", "w"]
+    with pytest.raises(TypeError, match=r"no column of numbers or dates among \['text'\]"):
+        dc.describe(frame()[["text"]])
+
+
+def test_a_frame_along_an_axis_is_the_array_of_its_values() -> None:
+    mean = dc.describe(frame()[["x", "w"]], axis=0).mean
+    np.testing.assert_allclose(mean, HOST[["x", "w"]].mean())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: dc.describe(s).mean,
+        lambda s: dc.nanmax(s),
+        lambda s: dc.histogram(s, 5, weights=s + 9)[0],
+        lambda s: dc.cumsum(s),
+        lambda s: dc.quantile(s, 0.3),
+        lambda s: dc.groupby_reduce(s, HOST.n, func="mean")[0],
+    ],
+)
+def test_series_of_pandas_are_arrays(call: Any) -> None:
+    found, expected = dask.compute(call(HOST.x), call(HOST.x.to_numpy()))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_frames_of_pandas_are_arrays_of_their_values() -> None:
+    found = dc.mean(HOST[["x", "w"]], axis=0)
+    np.testing.assert_allclose(found, HOST[["x", "w"]].mean())

@@ -21,7 +21,7 @@ from support.processes import printed
 
 import dask_coop as dc
 
-LOG, SQRT, POW = bh.axis.transform.log, bh.axis.transform.sqrt, bh.axis.transform.Pow(2)
+LOG, SQRT = bh.axis.transform.log, bh.axis.transform.sqrt
 RNG = np.random.default_rng(5)
 
 AXES = {
@@ -43,6 +43,9 @@ AXES = {
     "infinite": bh.axis.Variable([-np.inf, 0.1, 0.5, np.inf]),
     "hist's": hist.axis.Regular(20, -2, 2, name="x", label="x [m]"),
 }
+
+
+ONES, PLAIN = da.ones(4, chunks=2), AXES["plain"]
 
 
 def around(axis: Any) -> Any:
@@ -182,6 +185,13 @@ def test_masked_samples_and_those_of_masked_weights_count_nowhere() -> None:
     assert weighted.variances(flow=True).tolist() == [0, 4, 0, 64]
 
 
+@pytest.mark.parametrize("axis", [PLAIN, bh.axis.Regular(50, 0, 1, growth=True)])
+def test_sums_of_weights_have_no_variances_without_a_place_for_them(axis: Any) -> None:
+    empty = bh.Histogram(axis)
+    assert dc.to_hist(ONES / 2, empty, ONES).compute().variances() is None
+    assert dc.to_hist(ONES / 2, empty).compute().variances() is not None
+
+
 # Several axes.
 
 
@@ -252,25 +262,19 @@ def test_chunks_of_unknown_sizes_are_counted() -> None:
 # Errors.
 
 
-ONES, PLAIN = da.ones(4, chunks=2), AXES["plain"]
 #: Axes that are not filled, and what is said of them.
 STRANGE = [
     (10, r"Regular\(50, 0, 1\).* got 10"),
     ([0.0, 1.0], r"Variable\(edges\).* got \[0.0"),
     ([], r"got \[\]"),
-    (bh.axis.Regular(4, 0, 1, circular=True), "circular; take samples modulo its period"),
-    (bh.axis.Regular(4, 0, 1, growth=True), "give it without growth"),
-    (bh.axis.StrCategory(["a"]), "takes Regular, Variable, Integer and Boolean"),
-    (
-        bh.axis.Regular(4, 0, 1, transform=POW),
-        r"neither log nor sqrt; take .*Variable\(axis.edges\)",
-    ),
-    (bh.axis.Regular(4, 1, 0), "from 0.0 to 1.0"),
-    (bh.axis.Variable([0, np.inf], overflow=False), "give it with overflow"),
+    (bh.axis.StrCategory(["a"]), r"StrCategory\(\['a'\]\) samples of dtype float64"),
+    (bh.axis.IntCategory([3]), r"IntCategory\(\[3\]\) samples of dtype float64"),
+    (bh.axis.Variable([0, 1, 2], growth=True), "depend on the order of samples; use Regular"),
     (bh.axis.Integer(0, 4), r"Integer\(0, 4\) samples of dtype float64"),
-    (bh.Histogram(PLAIN, storage=bh.storage.Mean()), "a storage of Mean over 1 axes"),
-    (bh.Histogram(), "over 0 axes"),
+    (bh.Histogram(PLAIN, storage=bh.storage.Mean()), "a storage of Mean needs values="),
+    (bh.Histogram(), "an axis or more"),
 ]
+TURNING = bh.axis.Regular(4, 0, 1, circular=True)
 WHOLE = bh.Histogram(PLAIN, storage=bh.storage.Int64())
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     *((lambda axis=axis: dc.to_hist(ONES, axis), TypeError, words) for axis, words in STRANGE),
@@ -287,6 +291,21 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: dc.to_hist(ONES, PLAIN, ONES * 1j), TypeError, "must be real"),
     (lambda: dc.to_hist(ONES * 1j, PLAIN), TypeError, "dtype complex128"),
     (lambda: dc.to_hist([ONES], [PLAIN] * 2), ValueError, "for each of 2 axes, got 1"),
+    (lambda: dc.to_hist([ONES], [TURNING] * 2), ValueError, "for each of 2 axes, got 1"),
+    (lambda: dc.to_hist([ONES, ONES[1:]], [TURNING] * 2), ValueError, "coordinates should have"),
+    (lambda: dc.to_hist(ONES, WHOLE, values=ONES), TypeError, "Int64 takes no values="),
+    (lambda: dc.to_hist(ONES, PLAIN, values=ONES * 1j), TypeError, "must be real numbers"),
+    (lambda: dc.to_hist({"x": ONES}, PLAIN, "w"), ValueError, "no column 'w', only"),
+    (
+        lambda: dc.to_hist({"x": ONES}, [hist.axis.Regular(2, 0, 1, name="y")]),
+        ValueError,
+        "no column 'y', only",
+    ),
+    (
+        lambda: dc.to_hist({"x": ONES}, [hist.axis.Regular(2, 0, 1, name="x"), PLAIN]),
+        ValueError,
+        "all have a name, or none has",
+    ),
     (lambda: dc.to_hist(ONES, PLAIN, ONES[1:]), ValueError, "same shape as sample"),
     (lambda: dc.histogram(ONES, PLAIN), TypeError, "dask_coop.to_hist"),
     (lambda: dc.histogram2d(ONES, ONES, [PLAIN] * 2), TypeError, "dask_coop.to_hist"),

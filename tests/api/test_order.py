@@ -268,6 +268,8 @@ def test_weights_of_lines_are_as_long_as_these(axis: Any) -> None:
     rng = np.random.default_rng(12)
     array = rng.integers(0, 50, (4, 5, 6)).astype("f8")
     order = axis if isinstance(axis, tuple) else (axis,)
+    if len(order) > 1 and np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        pytest.skip("NumPy takes weights of several axes in another order than elements")
     weights = rng.integers(1, 4, [array.shape[d] for d in order])
     x = da.from_array(array, chunks=(2, 3, 4))
     options: dict[str, Any] = {"axis": axis, "method": "inverted_cdf", "weights": weights}

@@ -595,7 +595,7 @@ def test_sums_of_durations(method: str) -> None:
     x = da.from_array(array, chunks=7)
     result = dc.cumsum(x, method=method, include_initial=True)
     assert result.dtype == array.dtype
-    expected = np.cumulative_sum(array[:20], include_initial=True)
+    expected = np.insert(np.cumsum(array[:20]), 0, 0)
     np.testing.assert_array_equal(result[:21], expected)
     assert np.isnat(result[21:].compute()).all()
     longer = dc.cumsum(x[:20], dtype="m8[ms]", method=method).compute()
@@ -625,6 +625,8 @@ def test_what_has_no_order_is_refused(dtype: str) -> None:
 @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
 @given(case=scannable(dtypes=BOOL + INTS), initial=st.booleans())
 def test_cumulative_functions_are_numpys(xp: Any, name: str, case: Any, initial: bool) -> None:
+    if not hasattr(np, name):
+        pytest.skip(f"NumPy {np.__version__} has no {name}")
     (array, chunks), axis = case
     x, options = to_chunks(xp, array, chunks), {"axis": axis, "include_initial": initial}
     if axis is None and array.ndim > 1:

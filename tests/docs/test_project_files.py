@@ -38,11 +38,14 @@ def unknown(commands: str) -> set[str]:
     return {*targets} - TARGETS | {*extras} - EXTRAS
 
 
-def pythons(workflow: Path) -> set[str]:
-    """Return the Pythons that a workflow installs."""
+def pythons(workflow: Path, may_fail: bool = False) -> set[str]:
+    """Return the Pythons that a workflow installs, in jobs that may fail or in the others."""
     found: set[str] = set()
     for job in load(workflow)["jobs"].values():
-        given = job.get("strategy", {}).get("matrix", {}).get("python", [])
+        if job.get("continue-on-error", False) is not may_fail:
+            continue
+        matrix = job.get("strategy", {}).get("matrix", {})
+        given = [*matrix.get("python", []), *(row["python"] for row in matrix.get("include", []))]
         for step in job["steps"]:
             if str(step.get("uses")).startswith("actions/setup-python@"):
                 version = str(step["with"]["python-version"])
@@ -69,6 +72,46 @@ def test_every_python_is_tested_and_released_for() -> None:
     assert PROJECT["project"]["requires-python"] == f">={oldest}"
     assert PROJECT["tool"]["mypy"]["python_version"] == oldest
     assert PROJECT["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+
+
+def minor(version: str) -> int:
+    return int(version.partition(".")[2])
+
+
+def test_the_page_of_versions_has_those_that_are_tested() -> None:
+    page = (REPOSITORY / "docs" / "versions.md").read_text()
+    readme = (REPOSITORY / "README.md").read_text()
+    jobs = load(REPOSITORY / ".github" / "workflows" / "tests.yml")["jobs"]
+    oldest, *_, newest = release.PYTHONS
+    assert f"| Python | {oldest} | {newest} |" in page
+    (coming,) = pythons(REPOSITORY / ".github" / "workflows" / "tests.yml", may_fail=True)
+    assert minor(coming) == minor(newest) + 1
+    assert f"| Python | {coming} | |" in page
+    numpys = [row["numpy"] for row in jobs["numpy"]["strategy"]["matrix"]["include"]]
+    assert [minor(version) for version in numpys] == [*range(minor(numpys[-1]) + 1)]
+    assert f"| NumPy | {numpys[0]} | {numpys[-1]} |" in page
+    assert f"numpy>={numpys[0]}" in PROJECT["project"]["dependencies"]
+    assert f"Python {oldest} to {newest}, NumPy {numpys[0]} to {numpys[-1]}" in readme
+    needed = dict(re.findall(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", str(PROJECT["project"])))
+    assert f"| Dask, distributed | {needed['distributed']} |" in page
+    assert f"| xarray | {needed['xarray']} |" in page
+
+
+def test_development_versions_are_tried_every_week() -> None:
+    workflow = load(REPOSITORY / ".github" / "workflows" / "development.yml")
+    # YAML takes the word "on" for true.
+    (schedule,) = workflow[True]["schedule"]
+    *_, day, month, weekday = schedule["cron"].split()
+    assert (day, month, weekday) == ("*", "*", "1")
+    commands = "\n".join(
+        step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]
+    )
+    for name, address in {
+        "dask": "dask/dask",
+        "distributed": "dask/distributed",
+        "xarray": "pydata/xarray",
+    }.items():
+        assert f"{name} @ git+https://github.com/{address}" in commands
 
 
 def test_a_tag_is_published_once_it_was_tried_and_by_no_token() -> None:

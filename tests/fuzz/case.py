@@ -300,6 +300,8 @@ def show_array(array: Array, order: str = "", module: str = "np") -> str:
 def _number(value: Any) -> str:
     if isinstance(value, np.datetime64 | np.timedelta64):
         return repr(int(value.view("i8")))
+    if isinstance(value, str):
+        return repr(str(value))
     if isinstance(value, complex | np.complexfloating):
         return f"complex({_number(value.real)}, {_number(value.imag)})"
     if isinstance(value, bool | np.bool_ | int | np.integer):

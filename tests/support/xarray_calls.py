@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import dask
@@ -27,6 +28,9 @@ import dask_coop as dc
 ENCODING = {"dtype": np.dtype("i2"), "scale_factor": 0.01, "_FillValue": -32768, "chunks": (4, 3)}
 
 DTYPES = ("f4", "f8", "i2", "?")
+
+#: Of bins, the last of which some elements are on.
+EDGES = np.array([-7.0, -2.5, 0, 1, 4, 4, 9])
 
 _REDUCTIONS = """
 x.sum()
@@ -201,6 +205,20 @@ x.resample(time="12h").sum()
 x.resample(time="12h").cumsum()
 x.resample(time="12h").min()
 """
+_HISTOGRAMS = """
+xhistogram.histogram(x, bins=[edges])
+xhistogram.histogram(x, bins=edges, dim=["time"])
+xhistogram.histogram(x, bins=edges, dim=["y"], keep_coords=True)
+xhistogram.histogram(x, bins=[edges], dim=["y", "time"], density=True)
+xhistogram.histogram(x, bins=edges, dim=["time"], weights=w.fillna(0), range=(0, 1))
+xhistogram.histogram(x, bins=edges, weights=xr.ones_like(x).chunk(time=3), density=True)
+xhistogram.histogram(x, bins=edges, weights=x.area, block_size=2, bin_dim_suffix="_class")
+xhistogram.histogram(x, w.rename("u"), bins=[edges, edges / 9])
+xhistogram.histogram(x, (x * 2).rename("u").chunk(time=4), bins=edges, dim=["time"])
+xhistogram.histogram(x, x.area, bins=[edges, edges * 9], dim=["y"], weights=w)
+xhistogram.histogram(x, x.rename("u"), bins=edges, dim=["y"], density=True, keep_coords=True)
+xhistogram.histogram(x, x.rename("u"), x.area, bins=[edges] * 3)
+"""
 
 CALLS = {
     "reductions": _REDUCTIONS.split("\n")[1:-1],
@@ -210,6 +228,12 @@ CALLS = {
     "blocks": _BLOCKS.split("\n")[1:-1],
     "groups": _GROUPS.split("\n")[1:-1],
 }
+xhistogram: Any = None
+if find_spec("xhistogram"):
+    import xhistogram.xarray
+
+    xhistogram = xhistogram.xarray
+    CALLS["histograms"] = _HISTOGRAMS.split("\n")[1:-1]
 
 
 def field(dtype: str, seed: int = 0, name: str | None = "t2m") -> xr.DataArray:
@@ -252,7 +276,7 @@ def fields() -> xr.Dataset:
 def outcome(call: str, x: Any, installed: bool) -> Any:
     """Return what a call makes of `x`, lazy and computed, or the exception that it raises."""
     w = xr.DataArray(np.cos(0.3 * np.arange(x.sizes["y"])), {"y": x.y}, "y")
-    names = {"x": x, "w": w, "np": np, "xr": xr, "pd": pd}
+    names = {"x": x, "w": w, "np": np, "xr": xr, "pd": pd, "xhistogram": xhistogram, "edges": EDGES}
     with warnings.catch_warnings(), np.errstate(all="ignore"), dask.config.set(scheduler="sync"):
         warnings.simplefilter("ignore")
         try:

@@ -15,11 +15,12 @@ Series and frames of dask.dataframe become arrays of their values here, too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
+import numpy as np
 from dask.array.core import Array
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
@@ -156,8 +157,8 @@ def with_values(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # A series cannot exist before dask.dataframe is imported.
-        if "dask.dataframe" not in sys.modules:
+        # A series cannot exist before pandas is imported.
+        if "pandas" not in sys.modules:
             return function(*args, **kwargs)
         converted: Any = [convert_parts(_values, value) for value in args]
         named: Any = {name: convert_parts(_values, value) for name, value in kwargs.items()}
@@ -168,4 +169,34 @@ def with_values(function: Callable[P, R]) -> Callable[P, R]:
 
 def _values(value: Any) -> Any:
     # The numbers of rows stay unknown until the partitions are computed.
-    return value.to_dask_array() if hasattr(type(value), "to_dask_array") else value
+    if hasattr(type(value), "to_dask_array"):
+        return value.to_dask_array()
+    # Indices of pandas are expected groups, too.
+    return value.to_numpy() if isinstance(value, _pandas_classes()) else value
+
+
+def _pandas_classes() -> tuple[type[Any], ...]:
+    pandas = sys.modules.get("pandas")
+    classes = (getattr(pandas, name, None) for name in ("Series", "DataFrame"))
+    return tuple(cls for cls in classes if isinstance(cls, type))
+
+
+def columns_of(value: Any) -> dict[Any, Any] | None:
+    """Return the columns of a frame as arrays, or a mapping's; None of anything else.
+
+    Nullable numbers become float64, and strings and categories objects.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not hasattr(type(value), "iterrows") or not hasattr(value, "columns"):
+        return None
+    return {name: _column(value[name]) for name in value.columns}
+
+
+def _column(column: Any) -> Any:
+    dtype = column.dtype
+    if not isinstance(dtype, np.dtype):
+        # Dates with a time zone are those of UTC.
+        to: Any = "f8" if getattr(dtype, "_is_numeric", False) else object
+        column = column.astype("M8[ns]" if getattr(dtype, "tz", None) is not None else to)
+    return _values(column)

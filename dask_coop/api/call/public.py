@@ -109,7 +109,9 @@ _recipes: dict[Callable[..., Any], _Recipe] = {}
 _bodies: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
-def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def public(
+    kind: Kind, *, dask: bool = True, around: Callable[..., Any] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that makes a function of arrays, with lazy results, public.
 
     Parameters
@@ -123,6 +125,8 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
         a parameter whose argument differs from the default. Where Dask's function has no default,
         ours is passed. Reductions, selections and scans of bfloat16, which Dask would add up in
         bfloat16, are computed in float32.
+    around : callable, optional
+        A decorator of what takes the arguments of a call as the caller gave them.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -150,6 +154,8 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             return computed
 
         of_all = with_labels(with_units(with_expressions(with_values(wrapper))), kind)
+        if around is not None:
+            of_all = around(of_all)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

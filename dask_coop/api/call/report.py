@@ -135,7 +135,8 @@ def report() -> Report:
     Notes
     -----
     The report counts calls of this library's functions and, while these are installed, of Dask's,
-    xarray's and flox's. It does not count calls within other calls, or calls that raise.
+    xarray's, flox's and xhistogram's. It does not count calls within other calls, or those that
+    raise.
 
     Examples
     --------

@@ -121,6 +121,76 @@ class Description(NamedTuple):
         return drawings.beside(shown, drawings.spread(positions, ends))
 
 
+class Descriptions(dict[Any, Description]):
+    """The result of :func:`describe` for the columns of a frame: a dict of their descriptions.
+
+    :meth:`compute` computes all of them at once. It prints as a table.
+    """
+
+    def compute(self, **options: Any) -> Descriptions:
+        """Compute the statistics of all columns at once.
+
+        Parameters
+        ----------
+        **options
+            Options of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Descriptions
+            The computed statistics.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> columns = {"x": da.arange(5, chunks=2), "y": da.ones(5, chunks=2)}
+        >>> float(dc.describe(columns).compute()["x"].mean)
+        2.0
+        """
+        (computed,) = dask.compute(list(self.values()), **options)
+        return Descriptions(zip(self, computed, strict=True))
+
+    def to_frame(self) -> Any:
+        """Return the statistics as a frame, a column for each; compute them if they are lazy.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Its index holds the names of the statistics; those that a column does not have are NaN.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        series = {name: column.to_series() for name, column in self.compute().items()}
+        import pandas
+
+        return pandas.DataFrame(series, index=list(Description._fields))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a table: of values, or of the dtypes of lazy statistics."""
+        rows: list[tuple[str, ...]] = [("statistic", *map(str, self))]
+        lazy = any(_is_lazy(column) for column in self.values())
+        for name in Description._fields:
+            arrays = [getattr(column, name) for column in self.values()]
+            values = arrays if lazy else [x if x is None else _on_host(x)[0] for x in arrays]
+            words = (
+                "" if array is None else str(array.dtype) if lazy else _word(value)
+                for array, value in zip(arrays, values, strict=True)
+            )
+            rows.append((name, *words))
+        return rows
+
+    def __repr__(self) -> str:
+        """Return a table with a column for each."""
+        return as_table(self._rows())
+
+    def _repr_html_(self) -> str:
+        return drawings.table(self._rows())
+
+
 class Histogram(NamedTuple):
     """The result of :func:`histogram` and :func:`histogramdd`: a tuple of counts and edges.
 

@@ -179,12 +179,12 @@ def require_samples(name: str, x: Array) -> None:
         )
 
 
-def find_weights(weights: Any, x: Array, name: str = "a") -> Array:
-    """Return weights in the chunks of the samples `x`, which the caller calls `name`."""
+def find_weights(weights: Any, x: Array, name: str = "a", called: str = "weights") -> Array:
+    """Return weights, which are `called` so, in the chunks of the samples `x`, called `name`."""
     w = asanyarray(weights)
     if w.shape != x.shape and not (has_unknown_size(w) or has_unknown_size(x)):
-        raise ValueError(f"weights should have the same shape as {name}: {w.shape} and {x.shape}")
-    require_one_kind(name, x, "weights", w)
+        raise ValueError(f"{called} should have the same shape as {name}: {w.shape} and {x.shape}")
+    require_one_kind(name, x, called, w)
     return match_chunks(w, x)
 
 

@@ -9,10 +9,11 @@ that counts equal those of the axis' own ``fill``::
 
 from __future__ import annotations
 
+import inspect
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,9 @@ from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.edges import Bins, given_bins, least
 from dask_coop.algebra.monoids import COUNTS
 from dask_coop.algebra.operation import bind
+from dask_coop.api.call.planning import columns_of
 from dask_coop.api.call.public import Engine, public
+from dask_coop.api.histograms.filled import fill_by_chunks, fills_itself
 from dask_coop.api.histograms.histogram import find_weights, finishing, require_samples, weighing
 from dask_coop.api.histograms.histogramdd import find_points, find_samples
 from dask_coop.graph import histogram as graph_histogram
@@ -32,24 +35,62 @@ from dask_coop.graph.reduce import derive
 _F8 = np.dtype("f8")
 
 
-@public("histogram", dask=False)
-def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "auto") -> Any:
+def _by_columns(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `to_hist` that also takes the columns of a frame or a mapping, by their names."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        columns = columns_of(args[0] if args else options.get("sample"))
+        if columns is None:
+            return function(*args, **options)
+
+        def column(name: Any) -> Any:
+            if name not in columns:
+                raise ValueError(f"sample has no column {name!r}, only {[*columns]}")
+            return columns[name]
+
+        arguments = inspect.signature(function).bind(*args, **options).arguments
+        bins = arguments["bins"]
+        axes = bins.axes if hasattr(bins, "axes") else bins
+        names = [getattr(axis, "name", "") for axis in (axes if np.iterable(axes) else [axes])]
+        if not any(names):
+            names = [*columns]
+        elif not all(names):
+            raise ValueError(f"axes of a frame's columns all have a name, or none has; got {names}")
+        for key in ("weights", "values"):
+            if isinstance(arguments.get(key), str):
+                arguments[key] = column(arguments[key])
+        arguments["sample"] = [column(name) for name in names]
+        return function(**arguments)
+
+    return call
+
+
+@public("histogram", dask=False, around=_by_columns)
+def to_hist(
+    sample: Any, bins: Any, weights: Any = None, *, values: Any = None, engine: Engine = "auto"
+) -> Any:
     """Fill a histogram of boost-histogram or hist, including its flow bins.
 
     Parameters
     ----------
-    sample : dask.array.Array or sequence of them
+    sample : dask.array.Array, sequence or mapping of them, or frame
         For one axis, an array of any number of dimensions; for several axes, one array each, of
         equal shapes, or an array of shape ``(N, D)``. Bool, integers or floats, in NumPy or CuPy
-        chunks.
+        chunks, and strings for a StrCategory. A mapping, or a frame of dask.dataframe or pandas,
+        has a column for each axis: that of the axis' name, or in their order if axes have no names.
     bins : axis, sequence of axes, or histogram
-        Axes of boost-histogram or hist: Regular, also with the transforms log and sqrt, Variable,
-        Integer or Boolean. Or a ``boost_histogram.Histogram`` or ``hist.Hist``: counts are added
-        to a copy of it, in its storage. Axes alone get the storage Double, or Weight if there are
-        weights.
+        Axes of boost-histogram or hist, of any kind, but no Variable that grows. Or a
+        ``boost_histogram.Histogram`` or ``hist.Hist``: samples are added to a copy of it, in its
+        storage. Axes alone get the storage Double, or Weight if there are weights, Mean if there
+        are values, WeightedMean if there are both.
     weights : dask.array.Array or array_like, optional
-        The weight that each sample adds to its bin, in the shape of a coordinate or ``(N,)``. Bool,
-        integers or floats. In the storage Weight, the variances are the sums of their squares.
+        The weight that each sample adds to its bin, in the shape of a coordinate or ``(N,)``, or
+        the name of a column. Bool, integers or floats. In the storage Weight, the variances are the
+        sums of their squares.
+    values : dask.array.Array or array_like, optional
+        The numbers whose mean and variance a bin of the storages Mean and WeightedMean has, in the
+        shape of weights, or the name of a column: ``sample=`` of ``fill``.
     engine : {"auto", "collective"}
         As for :func:`histogram`; "collective" returns the filled histogram itself.
 
@@ -64,11 +105,12 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     ImportError
         If boost-histogram is not installed.
     TypeError
-        If `bins` has another type, an axis is of another kind, grows or is circular, or the
-        storage holds means. Also if samples or weights have another dtype: an Integer axis takes
-        integers and bool, and storages of integers take only weights of these.
+        If `bins` has another type, or is a Variable axis that grows, whose edges depend on the
+        order of samples. Also if samples, weights or values have another dtype: Integer and
+        IntCategory axes take integers and bool, and storages of integers take only weights of
+        these; and if `values` are given to a storage without means, or not to such with means.
     ValueError
-        If the number of coordinates is not that of the axes, or shapes differ.
+        If the number of coordinates is not that of the axes, shapes differ, or a column is missing.
 
     Notes
     -----
@@ -80,6 +122,10 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     another bin than its ``edges`` suggest. On an Integer axis, integers beyond 32 bits, which
     ``fill`` refuses, count as underflow or overflow. Samples that are masked, or whose weights are,
     are not counted. Weights are summed in float64, in another order than by ``fill``.
+
+    Where there are categories, axes that turn or grow, other transforms than log and sqrt, or
+    means, every chunk fills a copy, on the host, and the copies are added: categories are in the
+    order of the samples along one dimension, in that of the chunks along several.
 
     Examples
     --------
@@ -93,12 +139,30 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     >>> filled = dc.to_hist(x, bh.axis.Regular(2, 0, 1), weights=x)
     >>> filled.compute().variances()
     array([0.3 , 2.55])
+    >>> means = dc.to_hist(x, bh.axis.Regular(2, 0, 1), values=10 * x)
+    >>> means.compute().values()
+    array([2., 7.])
     """
     package = _boost_histogram()
-    empty = _find_histogram(package, bins, weights is not None)
-    samples, points = _find_coordinates(sample, len(empty.axes))
+    weighted = weights is not None
+    empty = _find_histogram(package, bins, weighted, values is not None)
+    n, means = len(empty.axes), _has_means(empty)
+    if means != (values is not None):
+        raise TypeError(
+            f"a storage of {empty.storage_type.__name__} "
+            + ("needs values=, of which it has means" if means else "takes no values=")
+        )
+    if means or any(fills_itself(package, axis) for axis in empty.axes):
+        samples = _columns(sample, n)
+        w = None if weights is None else find_weights(weights, samples[0], "sample")
+        _dtype_of_sums(empty, w)
+        v = None if values is None else find_weights(values, samples[0], "sample")
+        if v is not None and v.dtype.kind not in "biuf":
+            raise TypeError(f"values must be real numbers, got {v.dtype}")
+        return fill_by_chunks(package, empty, samples, w, v)
+    samples, points = _find_coordinates(sample, n)
     w = None if weights is None else find_weights(weights, points, "sample")
-    columns = sample if isinstance(sample, list | tuple) else [samples[0]] * len(empty.axes)
+    columns = sample if isinstance(sample, list | tuple) else [samples[0]] * n
     coordinates = [
         _coordinate(package, axis, asanyarray(x).dtype)
         for axis, x in zip(empty.axes, columns, strict=True)
@@ -107,6 +171,10 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     summed = [(weighing(w, "to_hist", _dtype_of_sums(empty, w)), grid)]
     if w is not None and _has_variances(empty):
         summed.append((bind(COUNTS, _F8, _F8, "to_hist"), replace(grid, squares=True)))
+    if w is not None:
+        # By a weight it learns that variances are no counts.
+        nothing = np.zeros(0, "i8")
+        package.Histogram.fill(empty, *[nothing] * n, weight=nothing)
     tables = [
         graph_histogram.table(op, samples, w, bins, grid.shape, *finishing(op), name="to_hist")
         for op, bins in summed
@@ -126,7 +194,7 @@ def _boost_histogram() -> Any:
     return boost_histogram
 
 
-def _find_histogram(package: Any, bins: Any, weighted: bool) -> Any:
+def _find_histogram(package: Any, bins: Any, weighted: bool, means: bool) -> Any:
     """Return a copy of the histogram to fill, or an empty one with the given axes."""
     if isinstance(bins, package.Histogram):
         result = bins.copy()
@@ -141,16 +209,17 @@ def _find_histogram(package: Any, bins: Any, weighted: bool) -> Any:
         histogram = package.Histogram
         if any(type(axis).__module__.partition(".")[0] == "hist" for axis in axes):
             from hist import Hist as histogram
-        storage = package.storage.Weight() if weighted else package.storage.Double()
-        result = histogram(*axes, storage=storage)
-    view = result.view(flow=True)
-    if not result.axes or (view.dtype.names and not _has_variances(result)):
-        raise TypeError(
-            f"to_hist does not fill a storage of {result.storage_type.__name__} over "
-            f"{len(result.axes)} axes; it takes Double, Int64, AtomicInt64, Unlimited and Weight "
-            "over one axis or more"
-        )
+        storages = package.storage
+        plain = storages.Weight if weighted else storages.Double
+        averaged = storages.WeightedMean if weighted else storages.Mean
+        result = histogram(*axes, storage=(averaged if means else plain)())
+    if not result.axes:
+        raise TypeError("to_hist fills a histogram of an axis or more, and this one has none")
     return result
+
+
+def _has_means(histogram: Any) -> bool:
+    return bool(histogram.storage_type.__name__.endswith("Mean"))
 
 
 def _has_variances(histogram: Any) -> bool:
@@ -181,6 +250,19 @@ def _find_coordinates(sample: Any, n: int) -> tuple[list[Array], Array]:
     return samples, find_points(samples, count)
 
 
+def _columns(sample: Any, n: int) -> list[Array]:
+    """Return the arrays of n coordinates, of any dtypes, in equal chunks."""
+    if isinstance(sample, list | tuple):
+        samples = [*map(asanyarray, sample)]
+    else:
+        x = asanyarray(sample)
+        samples = [x] if n == 1 else [x[:, i] for i in range(x.shape[1] if x.ndim == 2 else 0)]
+    if len(samples) != n:
+        raise ValueError(f"sample must have a coordinate for each of {n} axes, got {len(samples)}")
+    first, *others = samples
+    return [first, *(find_weights(x, first, "sample", "coordinates") for x in others)]
+
+
 class _Coordinate(NamedTuple):
     """The bins of an axis, and their positions in its histogram.
 
@@ -200,10 +282,6 @@ def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
     """Return the bins of an axis for samples of a dtype, and their positions."""
     kinds, traits = package.axis, axis.traits
     named = f"to_hist does not count into the axis {axis!r}"
-    if traits.circular:
-        raise TypeError(f"{named}, which is circular; take samples modulo its period")
-    if traits.growth:
-        raise TypeError(f"{named}, whose bins depend on the samples; give it without growth")
     n, shift = axis.size, int(traits.underflow)
     entries = np.arange(-1, n + 1) + shift
     if isinstance(axis, kinds.Integer | kinds.Boolean):
@@ -215,23 +293,12 @@ def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
         cuts = axis.edges.copy()
         if not traits.overflow:
             # The last bin includes its right edge.
-            if np.isinf(cuts[-1]):
-                raise TypeError(f"{named}, which ends at infinity; give it with overflow")
             cuts[-1] = np.nextafter(cuts[-1], np.inf)
         return _Coordinate(given_bins(cuts), entries)
-    if not isinstance(axis, kinds.Regular):
-        raise TypeError(f"{named}; it takes Regular, Variable, Integer and Boolean axes")
     first, last = axis.edges[[0, -1]].tolist()
-    if first > last:
-        raise TypeError(f"{named}, whose edges descend; give it from {last} to {first}")
     if axis.transform is None:
         cuts = _cuts(axis, -np.inf)
         return _Coordinate(Bins(n, _F8, None, (first, last), compared=cuts), entries)
-    if repr(axis.transform) not in ("log", "sqrt"):
-        raise TypeError(
-            f"{named}, whose transform is neither log nor sqrt; take "
-            "boost_histogram.axis.Variable(axis.edges)"
-        )
     # Negative numbers have no transform and count with NaN.
     cuts = np.append(0.0, _cuts(axis, np.nextafter(0.0, -1.0)))
     return _Coordinate(given_bins(cuts), np.append(n, np.arange(-1, n + 1)) + shift)

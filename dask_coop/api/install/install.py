@@ -1,4 +1,4 @@
-"""Replace functions of Dask, xarray and flox by those of this library: install, uninstall."""
+"""Replace functions of Dask, NumPy, xarray, flox and xhistogram by this library's."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def install(chunks: Chunks = "numpy") -> None:
     """Replace Dask's and xarray's functions by this library's, in this process.
 
     From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and xarray's reductions call functions of
-    this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, and flox's groups. Calls
-    that this library does not support go to the original function. Your code need not change.
+    this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, flox's groups and
+    xhistogram's histograms. Calls that this library does not support go to the original function.
+    Your code need not change.
     Functions of NumPy that Dask lacks, such as ``np.sort``, are lazy, or warn that they compute
     their arrays in memory.
 
@@ -88,7 +89,7 @@ def install(chunks: Chunks = "numpy") -> None:
 
 
 def uninstall() -> None:
-    """Restore the functions of Dask, xarray and flox that `install` has replaced.
+    """Restore the functions of others that `install` has replaced.
 
     Results that were made in between stay as they are. Blocks with `installed` keep this library's
     functions until they end.

@@ -1,7 +1,8 @@
-"""The functions that `install` puts in the place of xarray's and flox's.
+"""The functions that `install` puts in the place of xarray's, flox's and xhistogram's.
 
 Most of xarray calls Dask's functions. This module replaces the others: sums that skip missing
-elements, filling of gaps, rolling windows, and flox's groups.
+elements, filling of gaps, rolling windows, flox's groups, and xhistogram's histograms, of which
+those of DataArrays call those of arrays.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dask.array import array_expr_enabled
 from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 
-from dask_coop.api import fills, flox_calls, least_squares, sums, windows
+from dask_coop.api import fills, flox_calls, least_squares, sums, windows, xhistogram_calls
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
@@ -116,7 +117,8 @@ def _xarrays_dtype(
 
 
 def _is_lazy(*arrays: Any, **kwargs: Any) -> bool:
-    return not is_left_to_dask() and any(map(is_dask_collection, arrays))
+    lazy = any(map(is_dask_collection, arrays)) or is_dask_collection(kwargs.get("weights"))
+    return lazy and not is_left_to_dask()
 
 
 def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
@@ -124,7 +126,7 @@ def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def rows() -> list[Row]:
-    """Return the rows of xarray's and flox's functions, and ours."""
+    """Return the rows of xarray's, flox's and xhistogram's functions, and ours."""
     return [
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
@@ -162,4 +164,6 @@ def rows() -> list[Row]:
         ),
         Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
         Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),
+        Row("xarray_histogram.core", "_histogram_dask", xhistogram_calls.fill, _is_lazy),
+        Row("xhistogram.core", "histogram", with_expressions(xhistogram_calls.histogram), _is_lazy),
     ]

@@ -1,4 +1,4 @@
-"""Substitutes: functions that replace Dask's, xarray's and flox's.
+"""Substitutes: functions that replace those of Dask, xarray, flox and xhistogram.
 
     x.sum()  da.sum(x)  np.sum(x)  xarray  -->  dask.array.reductions.sum
                                                      |
@@ -28,7 +28,7 @@ from dask_coop.errors import Refused
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Packages in whose modules originals are replaced, under whatever name.
-PACKAGES = ("dask.array", "dask_array", "flox", "xarray")
+PACKAGES = ("dask.array", "dask_array", "flox", "xarray", "xarray_histogram", "xhistogram")
 
 
 class Row(NamedTuple):
@@ -130,7 +130,7 @@ def _substitute(
             return row.build(*args, **kwargs)
         except (Refused, TypeError, ValueError, LookupError, NotImplementedError) as error:
             cause = str(error) or type(error).__name__
-        # Within xarray's and flox's originals, Dask's functions are still ours.
+        # Within xarray's, flox's and xhistogram's originals, Dask's functions are still ours.
         is_dasks = row.module.startswith(("dask.", "dask_array"))
         with uncounted(), left_to_dask() if is_dasks else nullcontext():
             result = original(*args, **kwargs)
