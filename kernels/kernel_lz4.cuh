@@ -5,9 +5,10 @@
 
 namespace coop {
 
-// A block: its stored bytes, and its output, in bytes from the begin of all; or bytes that are stored as they are.
+// A block: where its stored bytes begin and end, where its output goes, how long this is, and whether it is stored
+// as it is.
 struct Lz4Block {
-  i64 source, bytes, target, size, is_raw;
+  i64 begin, end, target, size, is_raw;
 };
 
 // The sequences that a warp carries out next, and where their literals are.
@@ -92,9 +93,10 @@ __device__ inline void lz4_blocks(const Lz4Block* blocks, const u8* stored, u8* 
   Lz4Block block = blocks[blockIdx.x];
   Lanes<warp_size> lanes = {int(threadIdx.x)};
   Decoded out = {outputs + block.target, block.size, 0};
-  const u8* x = stored + block.source;
-  bool right = block.is_raw ? block.bytes == block.size && append(lanes, block.bytes, x, false, out)
-                            : lz4_block(lanes, x, block.bytes, out, batch);
+  const u8* x = stored + block.begin;
+  i64 bytes = block.end - block.begin;
+  bool right = block.is_raw ? bytes == block.size && append(lanes, bytes, x, false, out)
+                            : lz4_block(lanes, x, bytes, out, batch);
   if (lanes.lane == 0) failed[blockIdx.x] = !right;
 }
 

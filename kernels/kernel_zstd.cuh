@@ -35,15 +35,24 @@ struct ZstdEnd {
 constexpr int huffman_log = 11, most_symbols = 256;
 constexpr unsigned symbolic = 1u << 31;
 
+// What a state of FSE stands for, the bits that lead to the next one, and how these are read.
 struct FseEntry {
   u8 symbol, bits;
   unsigned short base;
 };
 
+// The same for lengths and offsets: the least value, and the bits that are added to it.
+struct ValueEntry {
+  unsigned value;
+  unsigned short base;
+  u8 bits, more;
+};
+
 // The memory of the two warps of a block.
 struct ZstdTables {
   unsigned short huffman[1 << huffman_log];
-  FseEntry fse[3][512];
+  ValueEntry values[3][512];
+  FseEntry entries[512];
   FseEntry weight_table[64];
   short counts[2][most_symbols];
   u8 weights[most_symbols];
@@ -52,48 +61,55 @@ struct ZstdTables {
 
 __device__ inline int log2_of(unsigned x) { return 31 - __clz(int(x)); }
 
-// Bits that are read from the end of a stream to its begin.
+// Bits that are read from the end of a stream to its begin, 32 of them at a time.
 struct BackwardBits {
-  const unsigned* word;
-  const unsigned* lowest;
-  u64 buffer;
-  int available;
-  i64 left;
+  const unsigned* words;
+  // The next bits are those of `high` behind the first `used`, and then those of `low`, and of word `next`.
+  unsigned high, low, ahead;
+  int used, next, first_bit;
 
-  // Returns false if the stream does not end as one does.
+  // Returns false if the stream does not end as one does. It has less than 2^28 bytes.
   __device__ bool begin(const u8* stream, i64 bytes) {
     if (bytes <= 0 || stream[bytes - 1] == 0) return false;
-    const u8* last = stream + bytes - 1;
-    int top = log2_of(*last), at = int(reinterpret_cast<u64>(last) & 3);
-    left = (bytes - 1) * 8 + top;
-    word = reinterpret_cast<const unsigned*>(last - at);
-    lowest = reinterpret_cast<const unsigned*>(reinterpret_cast<u64>(stream) & ~u64(3));
-    available = at * 8 + top;
-    buffer = available ? u64(*word) << (64 - available) : 0;
-    --word;
+    words = reinterpret_cast<const unsigned*>(reinterpret_cast<u64>(stream) & ~u64(3));
+    int skipped = int(reinterpret_cast<u64>(stream) & 3), last = skipped + int(bytes) - 1;
+    first_bit = skipped * 8;
+    next = last / 4;
+    used = 32 - (last % 4 * 8 + log2_of(stream[bytes - 1]));
+    high = word();
+    low = word();
+    ahead = word();
+    move();
     return true;
   }
-  // Makes 32 bits available; behind the begin they are zeros, or bytes of the frame.
-  __device__ void refill() {
-    if (available <= 32) {
-      unsigned next = word >= lowest ? *word : 0;
-      --word;
-      buffer |= u64(next) << (32 - available);
-      available += 32;
+  // Behind the begin there are zeros, or other bytes of the frame.
+  __device__ unsigned word() {
+    unsigned x = next >= 0 ? words[next] : 0;
+    --next;
+    return x;
+  }
+  __device__ void move() {
+    if (used >= 32) {
+      used -= 32;
+      high = low;
+      low = ahead;
+      ahead = word();
     }
   }
-  // Up to 32 bits, after a refill.
-  __device__ unsigned peek(int n) const { return n ? unsigned(buffer >> (64 - n)) : 0; }
+  // The next 32 bits.
+  __device__ unsigned peek() const { return __funnelshift_l(low, high, used); }
   __device__ void drop(int n) {
-    buffer <<= n;
-    available -= n;
-    left -= n;
+    used += n;
+    move();
   }
+  // Up to 32 bits.
   __device__ unsigned take(int n) {
-    unsigned x = peek(n);
+    unsigned x = n ? peek() >> (32 - n) : 0;
     drop(n);
     return x;
   }
+  // How many bits there are; negative if more were taken.
+  __device__ int left() const { return (next + 4) * 32 - used - first_bit; }
 };
 
 // Returns 16 bits from a position on; behind the end they are zeros.
@@ -191,18 +207,16 @@ __device__ inline i64 read_weights(const u8* x, i64 bytes, ZstdTables& memory, i
   build_fse(memory.counts[0], 16, log, memory.weight_table);
   BackwardBits bits;
   if (!bits.begin(x + 1 + used, head - used)) return -1;
-  bits.refill();
   unsigned states[2];
   for (unsigned& state : states) state = bits.take(log);
-  if (bits.left < 0) return -1;
+  if (bits.left() < 0) return -1;
   symbols = 0;
   for (int turn = 0;; turn ^= 1) {
     if (symbols > most_symbols - 3) return -1;
     FseEntry entry = memory.weight_table[states[turn]];
     weights[symbols++] = entry.symbol;
-    bits.refill();
     states[turn] = entry.base + bits.take(entry.bits);
-    if (bits.left < 0) {
+    if (bits.left() < 0) {
       weights[symbols++] = memory.weight_table[states[turn ^ 1]].symbol;
       return 1 + head;
     }
@@ -264,18 +278,21 @@ __device__ i64 read_huffman(Lanes<team> lanes, const u8* x, i64 bytes, ZstdTable
 __device__ inline bool read_stream(const u8* x, i64 bytes, const ZstdTables& memory, int log, u8* out, i64 n) {
   BackwardBits bits;
   if (!bits.begin(x, bytes)) return false;
-  for (i64 i = 0; i < n;) {
-    bits.refill();
+  auto next = [&] {
+    unsigned entry = memory.huffman[bits.peek() >> (32 - log)];
+    bits.drop(entry >> 8);
+    return entry & 255;
+  };
+  i64 i = 0;
+  for (; i < n && reinterpret_cast<u64>(out + i) % 4; ++i) out[i] = u8(next());
+  for (; i + 4 <= n; i += 4) {
+    unsigned word = 0;
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      if (i < n) {
-        unsigned entry = memory.huffman[bits.peek(log)];
-        out[i++] = u8(entry);
-        bits.drop(entry >> 8);
-      }
-    }
+    for (int k = 0; k < 4; ++k) word |= next() << 8 * k;
+    *reinterpret_cast<unsigned*>(out + i) = word;
   }
-  return bits.left == 0;
+  for (; i < n; ++i) out[i] = u8(next());
+  return bits.left() == 0;
 }
 
 // Decodes the literals of a block; returns whether they are as they should be.
@@ -324,6 +341,17 @@ __device__ const unsigned match_bases[53] = {3,  4,  5,  6,  7,  8,  9,  10, 11,
 __device__ const u8 match_bits[53] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                       0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
+// Makes the values of a table out of its entries by one thread.
+__device__ inline void set_values(const FseEntry* entries, int log, int which, ValueEntry* values) {
+  for (int i = 0; i < 1 << log; ++i) {
+    FseEntry entry = entries[i];
+    int s = entry.symbol;
+    unsigned value = which == of_literals ? literals_bases[s] : which == of_offsets ? 1u << s : match_bases[s];
+    int more = which == of_literals ? literals_bits[s] : which == of_offsets ? s : match_bits[s];
+    values[i] = {value, entry.base, entry.bits, u8(more)};
+  }
+}
+
 // Makes table number `which` of a block by one thread; returns its log, or -1.
 __device__ inline int read_table(const ZstdBlock* blocks, const ZstdBlock& block, const u8* stored, int which,
                                  ZstdTables& memory) {
@@ -332,31 +360,26 @@ __device__ inline int read_table(const ZstdBlock* blocks, const ZstdBlock& block
   const u8* x = stored + of.source + of.tables_from;
   i64 bytes = of.bytes - of.tables_from;
   short* counts = memory.counts[1];
-  FseEntry* table = memory.fse[which];
-  for (int t = 0; t < 3; ++t) {
+  for (int t = 0; t <= which; ++t) {
     int mode = int(of.modes >> (6 - 2 * t)) & 3, log = 0;
     i64 used = 0;
-    if (mode == table_usual) {
-      if (t == which) {
-        const short* usual = t == of_literals ? usual_literals : t == of_offsets ? usual_offsets : usual_matches;
-        for (int s = 0; s < usual_symbols[t]; ++s) counts[s] = usual[s];
-        build_fse(counts, usual_symbols[t], usual_logs[t], table);
-        return usual_logs[t];
-      }
+    if (mode == table_usual && t == which) {
+      const short* usual = t == of_literals ? usual_literals : t == of_offsets ? usual_offsets : usual_matches;
+      log = usual_logs[t];
+      for (int s = 0; s < usual_symbols[t]; ++s) counts[s] = usual[s];
+      build_fse(counts, usual_symbols[t], log, memory.entries);
     } else if (mode == table_one) {
       used = 1;
       if (bytes < 1 || x[0] >= symbols[t]) return -1;
-      if (t == which) {
-        table[0] = {x[0], 0, 0};
-        return 0;
-      }
+      memory.entries[0] = {x[0], 0, 0};
     } else if (mode == table_described) {
       used = read_counts(x, bytes, logs[t], symbols[t], counts, log);
       if (used < 0) return -1;
-      if (t == which) {
-        build_fse(counts, symbols[t], log, table);
-        return log;
-      }
+      if (t == which) build_fse(counts, symbols[t], log, memory.entries);
+    }
+    if (t == which) {
+      set_values(memory.entries, log, which, memory.values[which]);
+      return log;
     }
     x += used;
     bytes -= used;
@@ -426,31 +449,30 @@ __device__ inline bool zstd_sequences(const ZstdBlock* blocks, const ZstdBlock& 
     i64 begin = tables_end(block, stored, memory);
     BackwardBits bits;
     if (begin < 0 || !bits.begin(stored + block.source + begin, block.bytes - begin)) return false;
-    bits.refill();
     unsigned literals_state = bits.take(logs[of_literals]);
     unsigned offset_state = bits.take(logs[of_offsets]);
     unsigned match_state = bits.take(logs[of_matches]);
     for (i64 i = 0; i < block.sequences; ++i) {
-      FseEntry of_length = memory.fse[of_literals][literals_state];
-      FseEntry of_match = memory.fse[of_matches][match_state];
-      FseEntry of_offset = memory.fse[of_offsets][offset_state];
-      bits.refill();
-      unsigned value = (1u << of_offset.symbol) + bits.take(of_offset.symbol);
-      bits.refill();
-      unsigned match = match_bases[of_match.symbol] + bits.take(match_bits[of_match.symbol]);
-      unsigned literals = literals_bases[of_length.symbol] + bits.take(literals_bits[of_length.symbol]);
+      ValueEntry of_length = memory.values[of_literals][literals_state];
+      ValueEntry of_match = memory.values[of_matches][match_state];
+      ValueEntry of_offset = memory.values[of_offsets][offset_state];
+      unsigned value = of_offset.value + bits.take(of_offset.more);
+      // Two lengths, and then three states, at a time: neither has more than 32 bits.
+      unsigned lengths = bits.take(of_match.more + of_length.more);
+      unsigned match = of_match.value + (lengths >> of_length.more);
+      unsigned literals = of_length.value + (lengths & ((1u << of_length.more) - 1));
       unsigned offset = offsets.next(value, literals > 0);
       if (offset == 0) return false;
       out[i] = {literals, match, offset};
       if (i + 1 < block.sequences) {
-        bits.refill();
-        literals_state = of_length.base + bits.take(of_length.bits);
-        match_state = of_match.base + bits.take(of_match.bits);
-        offset_state = of_offset.base + bits.take(of_offset.bits);
+        int of_two = of_match.bits + of_offset.bits;
+        unsigned states = bits.take(of_length.bits + of_two);
+        literals_state = of_length.base + (states >> of_two);
+        match_state = of_match.base + (states >> of_offset.bits & ((1u << of_match.bits) - 1));
+        offset_state = of_offset.base + (states & ((1u << of_offset.bits) - 1));
       }
-      if (bits.left < 0) return false;
     }
-    if (bits.left != 0) return false;
+    if (bits.left() != 0) return false;
   }
   ends[0] = offsets.first;
   ends[1] = offsets.second;
@@ -487,25 +509,27 @@ __device__ bool zstd_frame(Lanes<team> lanes, const ZstdBlock* blocks, i64 first
   unsigned before[3] = {1, 4, 8};
   for (i64 b = first; b < last; ++b) {
     const ZstdBlock& block = blocks[b];
-    const u8* source = stored + block.source;
+    const u8* bytes = stored + block.source;
     if (block.kind != stored_compressed) {
-      if (!append(lanes, block.literals, source, block.kind == stored_one, out)) return false;
+      if (!append(lanes, block.literals, bytes, block.kind == stored_one, out)) return false;
       continue;
     }
     if (ends[b].failed) return false;
-    const u8* list = block.literals_kind < 2 ? source + block.literals_from : literals + block.literals_at;
+    const u8* list = block.literals_kind < 2 ? bytes + block.literals_from : literals + block.literals_at;
     bool is_one = block.literals_kind == stored_one;
     i64 used = 0;
+    const Sequence* mine = sequences + block.sequences_at + lanes.lane;
+    i64 left = block.sequences - lanes.lane;
+    Sequence next = left > 0 ? *mine : Sequence{0, 0, 0};
     for (i64 i = 0; i < block.sequences; i += team) {
-      Sequence s = {0, 0, 0};
-      if (i + lanes.lane < block.sequences) {
-        s = sequences[block.sequences_at + i + lanes.lane];
-        s.offset = resolved(s.offset, before);
-      }
+      Sequence s = next;
+      s.offset = resolved(s.offset, before);
+      // On its way while this one is carried out.
+      next = left > i + team ? mine[i + team] : Sequence{0, 0, 0};
       unsigned end = lanes.inclusive_sum(s.literals);
-      const u8* mine = is_one ? list : list + used + (end - s.literals);
+      const u8* source = is_one ? list : list + used + (end - s.literals);
       used += lanes.of(end, team - 1);
-      if (used > block.literals || !carry_out(lanes, s, mine, is_one, out)) return false;
+      if (used > block.literals || !carry_out(lanes, s, source, is_one, out)) return false;
     }
     if (!append(lanes, block.literals - used, is_one ? list : list + used, is_one, out)) return false;
     unsigned after[3];

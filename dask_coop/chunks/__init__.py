@@ -11,6 +11,7 @@ from dask_coop.chunks.backend import (
     keeper,
     kind,
     put_into,
+    read_onto,
 )
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked, unmasked, zeros_like
 
@@ -27,6 +28,7 @@ __all__ = [
     "keeps_mask",
     "kind",
     "put_into",
+    "read_onto",
     "refuse_masked",
     "unmasked",
     "zeros_like",

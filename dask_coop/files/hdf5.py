@@ -30,7 +30,7 @@ from dask_coop.errors import NotSupported
 from dask_coop.files.codecs import Bytes, Config, chain
 from dask_coop.files.layout import ABSENT, Layout, Shards
 from dask_coop.files.rates import added
-from dask_coop.files.stored import Reading, blaming, cuts, selected
+from dask_coop.files.stored import blaming, cuts, elements, selected
 from dask_coop.files.stores import (
     LocalFiles,
     Request,
@@ -247,15 +247,16 @@ class Hdf5Array:
         if taken is None or (self._theirs is not None and self.why_not):
             return self._by_hdf5(index)
         ranges, steps = taken
-        out = np.empty([*map(len, ranges)], self.dtype)
-        if out.size:
-            with self.source.open() as file:
-                layout = self._layout_in(file)
-                if isinstance(layout, Contiguous):
-                    _read_runs(file, layout, ranges, out)
-                else:
-                    is_cut = self._sizes is None or cuts(self._sizes, layout.chain.shape)
-                    Reading(file, layout, out, is_cut).run(ranges)
+        if not all(map(len, ranges)):
+            return np.empty([*map(len, ranges)], self.dtype)[steps]
+        with self.source.open() as file:
+            layout = self._layout_in(file)
+            if isinstance(layout, Contiguous):
+                out = np.empty([*map(len, ranges)], self.dtype)
+                _read_runs(file, layout, ranges, out)
+            else:
+                is_cut = self._sizes is None or cuts(self._sizes, layout.chain.shape)
+                out = elements(file, layout, ranges, is_cut)
         return out[steps]
 
     def _by_hdf5(self, index: Any) -> Any:

@@ -20,6 +20,7 @@ itself is replaced, and restored when nobody wants it any more.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -29,11 +30,19 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from dask.array.core import Array, finalize, load_store_chunk, new_da_object
+from dask.array.core import (
+    Array,
+    finalize,
+    getter,
+    getter_inline,
+    getter_nofancy,
+    load_store_chunk,
+    new_da_object,
+)
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token, optimize_blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import DataNode, GraphNode, Task, TaskRef
+from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import Dispatch, cached_cumsum
 
 from dask_coop import chunks
@@ -44,6 +53,7 @@ from dask_coop.chunks.sources import stamps
 from dask_coop.graph import config
 from dask_coop.graph.fusion import Blocks, Sources, owners
 from dask_coop.graph.inputs import leaves
+from dask_coop.graph.tasks import is_fused
 
 #: The bytes of pinned memory for a GPU, None for the default; and whether to read files directly.
 Configured = tuple[int | None, Direct]
@@ -53,6 +63,9 @@ LEAST_BYTES = 16 << 20
 
 #: Most tasks of a graph to look through for those that read one block each.
 MOST_TASKS = 5_000
+
+#: Dask's functions that read blocks of arrays.
+_GETTERS = (getter, getter_inline, getter_nofancy)
 
 #: Dask's dispatches, with the kinds of arrays that they take and return.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
@@ -227,6 +240,30 @@ class Place:
     index: tuple[int, ...]
 
 
+def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
+    """Return a task that reads onto the GPU what it can; None if it does more than to read."""
+    if not isinstance(task, Task):
+        return task if isinstance(task, DataNode | Alias) else None
+    if is_fused(task):
+        inner = {key: _reading_onto_gpu(step) for key, step in task.args[0].items()}
+        if None in inner.values():
+            return None
+        return Task(task.key, task.func, inner, *task.args[1:], **task.kwargs)
+    if task.func in _GETTERS:
+        return Task(task.key, _get, *task.args, **task.kwargs)
+    return task if task.func is operator.getitem else None
+
+
+def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:
+    """Do what Dask's `getter` does, onto the current GPU if that can decode what is stored."""
+    whole = index if isinstance(index, tuple) else (index,)
+    if asarray and not any(i is None for i in whole):
+        with lock or nullcontext():
+            if (read := chunks.read_onto("cupy", source, index)) is not None:
+                return read
+    return getter(source, index, asarray, lock)
+
+
 class Places(BlockwiseDep):  # type: ignore[misc]
     """The places of the blocks of an array."""
 
@@ -259,9 +296,9 @@ class Reading:
     task: GraphNode
     names: tuple[Any, ...]
 
-    def __call__(self, inputs: Iterable[Any]) -> Any:
-        """Run the task with its inputs."""
-        return self.task(dict(zip(self.names, inputs, strict=True)))
+    def named(self, inputs: Iterable[Any]) -> dict[Any, Any]:
+        """Return the inputs by their names in the task."""
+        return dict(zip(self.names, inputs, strict=True))
 
 
 def copy_once(
@@ -290,9 +327,12 @@ def copy_once(
     nbytes, direct, declared
         As for `copy_to_gpu`.
     """
+    onto = None if reading is None else _reading_onto_gpu(reading.task)
 
     def read() -> Any:
-        return inputs[0] if reading is None else reading(inputs)
+        if reading is None:
+            return inputs[0]
+        return (onto or reading.task)(reading.named(inputs))
 
     def stamp() -> Any:
         seen = None if reading is None else stamps(leaves((reading.task, inputs)))
@@ -310,7 +350,8 @@ def copy_once(
         not always and chunks.is_mapped(block) and not _reads_npy(reading and reading.task, inputs)
     )
     # Not if it was on a GPU before, or if the source has changed meanwhile.
-    if chunk is not block and not may_change and stamp() == source:
+    was_there = chunk is block and onto is None
+    if not was_there and not may_change and stamp() == source:
         limit = keep * total if isinstance(keep, float) else keep
         KEPT_CHUNKS.put(gpu, place, source, chunk, int(limit))
     return chunk

@@ -1,11 +1,14 @@
-"""Look through the headers of Zstd frames (RFC 8878), so that a GPU decodes their blocks at a time.
+"""Look through the headers of frames, so that a GPU decodes what is in them at a time.
 
 ::
 
-    frame: header, block, block, ..., block        a row of `ZstdBlock` of kernel_zstd.cuh each
+    chunk of Blosc    header, streams of LZ4 or frames of Zstd      pieces
+    frame of Zstd     header, block, block, ..., block              rows of `ZstdBlock`
 
-What is left out: frames without the size of their content, with a checksum or a dictionary, and
-what several frames or none are. The host decodes those, and says what is wrong with them.
+A piece has a row: where it begins and ends, where its content goes, of how many bytes this is, and
+whether it is stored as it is. Left out are frames of Zstd (RFC 8878) without the size of their
+content, with a checksum or a dictionary, and what is none or more than one; and chunks of Blosc
+that differ in how they are shuffled. The host decodes those, and says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -43,6 +46,14 @@ FIELDS = (
     "sequences_at",
 )
 _RAW, _ONE, _COMPRESSED = 0, 1, 2
+#: The columns of a piece.
+BEGIN, END, TARGET, SIZE, IS_RAW = range(5)
+#: Blosc: bytes of a header, and bits of its flags.
+_HEADER = 16
+_SHUFFLED, _AS_IT_IS, _BITS_SHUFFLED, _IS_WHOLE = 1, 2, 4, 16
+#: Blosc: the codecs of streams, the most streams of a block, and the fewest elements of one.
+LZ4, ZSTD = 1, 4
+_MOST_STREAMS, _FEWEST = 16, 128
 #: The result if a frame is left out.
 LEFT_OUT = -1
 
@@ -116,10 +127,7 @@ def _sequences(data: Array, at: int, end: int, row: Array) -> int:
         head = 2 if n < 255 else 3
         if at + head > end:
             return LEFT_OUT
-        if n < 255:
-            n = ((n - 128) << 8) + int(data[at + 1])
-        else:
-            n = _number(data, at + 1, 2) + 0x7F00
+        n = (n - 128 << 8) + int(data[at + 1]) if n < 255 else _number(data, at + 1, 2) + 0x7F00
     at += head
     row[10] = n
     if n:
@@ -138,19 +146,14 @@ def _sequences(data: Array, at: int, end: int, row: Array) -> int:
 _sequences = jit(_sequences, allocates=False)
 
 
-def scan(
-    data: Array, begins: Array, ends: Array, nbytes: int, table: Array, firsts: Array
-) -> tuple[int, int, int]:
-    """Describe the blocks of frames.
+def blocks_of(data: Array, pieces: Array, table: Array, firsts: Array) -> tuple[int, int, int]:
+    """Describe the blocks of frames of Zstd.
 
     Parameters
     ----------
     data : array of uint8
         Frames.
-    begins, ends : array of int64
-        Where each of them is.
-    nbytes : int
-        The size of the content of each.
+    pieces : array of int64
     table : array of int64
         A row for each block, with `FIELDS`.
     firsts : array of int64
@@ -165,13 +168,22 @@ def scan(
     """
     blocks = all_literals = all_sequences = 0
     spare = np.empty(len(FIELDS), np.int64)
-    for f in range(begins.size):
-        end = ends[f]
+    for f in range(pieces.shape[0]):
+        at, end, nbytes = pieces[f, BEGIN], pieces[f, END], pieces[f, SIZE]
         firsts[f] = blocks
-        at = _content(data, begins[f], end, nbytes)
-        is_last = at < 0
-        if is_last:
+        if pieces[f, IS_RAW]:
+            if end - at != nbytes:
+                return LEFT_OUT, 0, 0
+            if blocks < table.shape[0]:
+                row = table[blocks]
+                row[:] = 0
+                row[0], row[1], row[3], row[7] = at, nbytes, f, nbytes
+            blocks += 1
+            continue
+        at = _content(data, at, end, nbytes)
+        if at < 0:
             return LEFT_OUT, 0, 0
+        is_last = False
         # The blocks that have the tables that later ones may use.
         huffman = literals_table = offsets_table = matches_table = -1
         literals = sequences = 0
@@ -220,8 +232,92 @@ def scan(
             blocks += 1
         if at != end:
             return LEFT_OUT, 0, 0
-    firsts[begins.size] = blocks
+    firsts[pieces.shape[0]] = blocks
     return blocks, all_literals, all_sequences
 
 
-scan = jit(scan, allocates=True)
+blocks_of = jit(blocks_of)
+
+
+def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[int, int, int]:
+    """Describe the streams of chunks of Blosc, whose rows are pieces, too.
+
+    Parameters
+    ----------
+    data : array of uint8
+    chunks : array of int64
+        A row for each chunk.
+    width : int
+        The bytes of an element.
+    pieces : array of int64
+        A row for each stream.
+
+    Returns
+    -------
+    streams : int
+        Their number, which may be larger than that of rows; LEFT_OUT if chunks are none of these.
+    codec : int
+        That of all streams.
+    block : int
+        How many elements are shuffled together; 0 if none are.
+    """
+    count, codec, block = 0, LEFT_OUT, LEFT_OUT
+    for c in range(chunks.shape[0]):
+        begin, end, target = chunks[c, BEGIN], chunks[c, END], chunks[c, TARGET]
+        if end - begin < _HEADER:
+            return LEFT_OUT, 0, 0
+        flags, size = int(data[begin + 2]), int(data[begin + 3])
+        nbytes, step = _number(data, begin + 4, 4), _number(data, begin + 8, 4)
+        stored = _number(data, begin + 12, 4)
+        if nbytes != chunks[c, SIZE] or stored > end - begin or size < 1 or step < 1:
+            return LEFT_OUT, 0, 0
+        is_raw = flags & _AS_IT_IS
+        is_shuffled = flags & _SHUFFLED and size > 1 and not is_raw
+        if (flags & _BITS_SHUFFLED and not is_raw) or (is_shuffled and size != width):
+            return LEFT_OUT, 0, 0
+        elements = step // size if is_shuffled else 0
+        if (is_shuffled and step % size) or (block != LEFT_OUT and block != elements):
+            return LEFT_OUT, 0, 0
+        if not is_raw and codec != LEFT_OUT and codec != flags >> 5:
+            return LEFT_OUT, 0, 0
+        block = elements
+        if is_raw:
+            if stored != _HEADER + nbytes:
+                return LEFT_OUT, 0, 0
+            if count < pieces.shape[0]:
+                row = pieces[count]
+                row[BEGIN], row[END] = begin + _HEADER, begin + stored
+                row[TARGET], row[SIZE], row[IS_RAW] = target, nbytes, 1
+            count += 1
+            continue
+        codec = flags >> 5
+        blocks = -(-nbytes // step)
+        if _HEADER + 4 * blocks > stored:
+            return LEFT_OUT, 0, 0
+        for b in range(blocks):
+            at = begin + _number(data, begin + _HEADER + 4 * b, 4)
+            n = min(step, nbytes - b * step)
+            is_split = not flags & _IS_WHOLE and size <= _MOST_STREAMS
+            streams = size if is_split and step // size >= _FEWEST and n == step else 1
+            # What is behind the last whole element of a stream would be left.
+            if n % streams:
+                return LEFT_OUT, 0, 0
+            each = n // streams
+            for k in range(streams):
+                if at < begin or at + 4 > begin + stored:
+                    return LEFT_OUT, 0, 0
+                length = _number(data, at, 4)
+                at += 4
+                if length > begin + stored - at:
+                    return LEFT_OUT, 0, 0
+                if count < pieces.shape[0]:
+                    row = pieces[count]
+                    row[BEGIN], row[END] = at, at + length
+                    row[TARGET], row[SIZE] = target + b * step + k * each, each
+                    row[IS_RAW] = length == each
+                at += length
+                count += 1
+    return count, codec, block
+
+
+pieces_of = jit(pieces_of, allocates=False)
