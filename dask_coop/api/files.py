@@ -16,7 +16,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks as chunks_of
 from dask_coop.api.call.public import public
 from dask_coop.files.journal import Journal
-from dask_coop.files.stored import StoredArray, cuts
+from dask_coop.files.stored import StoredArray
 from dask_coop.files.target import StoredTarget, aligned, folder_of, write_unit
 from dask_coop.graph import config
 from dask_coop.graph.files import writing
@@ -114,7 +114,7 @@ def from_zarr(
         dtype=stored.dtype,
         previous_chunks=stored.chunks,
     )
-    stored.is_cut = cuts(sizes, stored.cell)
+    stored.is_cut = stored.is_cut_by(sizes)
     return from_array(
         stored,
         sizes,

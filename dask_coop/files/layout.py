@@ -9,7 +9,7 @@ A cell is what is decoded at once: a chunk, or in a shard an inner chunk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,49 +98,57 @@ def layout_of_zarr(array: Any) -> Layout:
 
     if get_ndbuffer_class() is not NDBuffer:
         raise NotSupported("Zarr's own buffers, as it is configured")
-    metadata, grid = array.metadata, array.metadata.chunk_grid
-    if type(grid).__name__ != "RegularChunkGrid":
-        raise NotSupported(f"a chunk grid of type {type(grid).__name__}")
-    dtype = array.dtype
+    metadata, dtype = array.metadata, array.dtype
+    shape, order = unit_of(metadata), "C"
+    if shape is None:
+        raise NotSupported("chunks of uneven sizes")
     fill = metadata.fill_value
     if fill is None:
         fill = metadata.dtype.default_scalar()
-    shards, shape, order = None, tuple(grid.chunk_shape), "C"
+    shards = None
     if metadata.zarr_format == 2:
         codecs = [codec.get_config() for codec in metadata.filters or ()]
         codecs += [metadata.compressor.get_config()] if metadata.compressor else []
         configs: list[Config] = [(config["id"], config) for config in codecs]
         order = metadata.order
     else:
-        configs = _configs(metadata.codecs)
+        configs = _named(codec.to_dict() for codec in metadata.codecs)
         if any(name == "sharding_indexed" for name, _ in configs):
             if len(configs) > 1:
                 raise NotSupported("codecs around shards")
-            config = metadata.codecs[0]
-            cells = tuple(n // m for n, m in zip(shape, config.chunk_shape, strict=True))
-            shards, shape = _shards(config, cells), tuple(config.chunk_shape)
-            configs = _configs(config.codecs)
+            config, unit = configs[0][1], shape
+            shape = tuple(config["chunk_shape"])
+            cells = tuple(n // m for n, m in zip(unit, shape, strict=True))
+            shards, configs = _shards(config, cells), _named(config["codecs"])
     chain_of_cells = chain(configs, shape, dtype, order)
     return Layout(
         tuple(array.shape), dtype, chain_of_cells, metadata.encode_chunk_key, fill, shards
     )
 
 
-def _configs(codecs: Any) -> list[Config]:
+def unit_of(metadata: Any) -> tuple[int, ...] | None:
+    """Return the shape of a chunk or shard, which is one object; None if they are uneven."""
+    if metadata.zarr_format == 2:
+        return tuple(metadata.chunks)
+    # As the file has it, because Zarr's classes of grids change.
+    grid = metadata.chunk_grid.to_dict()
+    return tuple(grid["configuration"]["chunk_shape"]) if grid["name"] == "regular" else None
+
+
+def _named(codecs: Iterable[Mapping[str, Any]]) -> list[Config]:
     """Return the names and configurations of codecs of Zarr's format 3."""
-    described = [codec.to_dict() for codec in codecs]
-    return [(config["name"], config.get("configuration") or {}) for config in described]
+    return [(codec["name"], codec.get("configuration") or {}) for codec in codecs]
 
 
-def _shards(codec: Any, cells: tuple[int, ...]) -> Shards:
+def _shards(config: Mapping[str, Any], cells: tuple[int, ...]) -> Shards:
     shape, dtype = (*cells, 2), np.dtype("u8")
-    index = chain(_configs(codec.index_codecs), shape, dtype)
+    index = chain(_named(config["index_codecs"]), shape, dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     for step in index.steps:
         if step.nbytes is not None:
             raise NotSupported(f"an index of shards with the codec {step.name!r}")
         nbytes += 4
-    begin = 0 if codec.index_location.value == "start" else -nbytes
+    begin = 0 if config["index_location"] == "start" else -nbytes
     return Shards(cells, index, begin, nbytes)
 
 

@@ -18,7 +18,7 @@ import os
 from typing import Any, NamedTuple
 
 from dask_coop.files.hdf5 import Dataset, Hdf5Array
-from dask_coop.files.stored import StoredArray, cuts
+from dask_coop.files.stored import StoredArray
 from dask_coop.files.unpacking import Unpacking, is_unpacking
 
 #: The modules of xarray's arrays that only change what they get from the array within.
@@ -108,7 +108,7 @@ def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:
         return None
     # Where the ends of chunks are not known, cells may be cut; those taken whole cost nothing.
     sizes = _sizes_of(reader, stored.shape)
-    stored.is_cut = sizes is None or cuts(sizes, stored.cell)
+    stored.is_cut = sizes is None or stored.is_cut_by(sizes)
     return stored
 
 

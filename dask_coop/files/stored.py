@@ -23,7 +23,7 @@ import numpy as np
 from dask_coop.errors import NotSupported
 from dask_coop.files.codecs import Bytes
 from dask_coop.files.decoded import DECODED, Need
-from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place
+from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place, unit_of
 from dask_coop.files.rates import added
 from dask_coop.files.stores import LocalFiles, Request, ZarrStore, scratch
 
@@ -74,8 +74,9 @@ class StoredArray:
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
         self.ndim = len(self.shape)
-        #: A shard has one index, and is one chunk for Dask.
-        self.chunks: tuple[int, ...] = tuple(array.shards or array.chunks)
+        #: A shard has one index, and is one chunk for Dask. Of uneven ones, all lengths.
+        unit = unit_of(array.metadata)
+        self.chunks: tuple[Any, ...] = array.write_chunk_sizes if unit is None else unit
         self.concurrency, self.is_cut = concurrency, is_cut
         try:
             self._layout: Layout | None = layout_of_zarr(array)
@@ -100,10 +101,9 @@ class StoredArray:
         """The codecs of its chunks, in the order of decoding."""
         return self._layout.chain.names if self._layout else ""
 
-    @property
-    def cell(self) -> tuple[int, ...]:
-        """The shape of a cell."""
-        return self._layout.chain.shape if self._layout else self.chunks
+    def is_cut_by(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
+        """Return whether chunks of these sizes cut the cells, if Zarr itself does not read them."""
+        return self._layout is not None and cuts(sizes, self._layout.chain.shape)
 
     @cached_property
     def source(self) -> LocalFiles | ZarrStore:

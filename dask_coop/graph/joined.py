@@ -23,6 +23,7 @@ from dask.tokenize import tokenize
 from dask.utils import key_split
 
 from dask_coop import chunks
+from dask_coop.algebra.strategies import MULTICHUNK
 from dask_coop.graph.fusion import add
 
 #: Larger chunks keep a GPU busy for as long as their tasks keep the host.
@@ -55,9 +56,12 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     """Return arrays of one shape with their chunks joined; None if they stay as they are.
 
     They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
-    Arrays of one chunk of another shape may be among them. Workers of a cluster get chunks apart.
+    Arrays of one chunk of another shape may be among them. Workers of a cluster get chunks apart,
+    and so does a strategy of several chunks that the user has named.
     """
     if config.get("scheduler", None) in ("dask.distributed", "distributed"):
+        return None
+    if MULTICHUNK in config.get("coop.strategy", {}).values():
         return None
     several = [x for x in arrays if x.npartitions > 1]
     if not several or any(x.chunks != several[0].chunks for x in several):

@@ -88,7 +88,9 @@ def test_what_we_have_is_ours(xp: Any, case: str) -> None:
     expected = call(array)
     assert result.dtype == expected.dtype
     found = result.compute(scheduler="synchronous")
-    assert isinstance(found, xp.ndarray | np.generic)
+    if name != "histogram":
+        # The edges of bins are NumPy's, whatever the chunks.
+        assert isinstance(found, xp.ndarray | np.generic)
     found = found if xp is np else xp.asnumpy(found)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 

@@ -192,4 +192,7 @@ def test_blosc_that_lies_about_its_length_is_one_message(
 def test_chunks_without_elements_are_one_message(tmp_path: Path) -> None:
     header = save(tmp_path / "x.zarr", 2)
     (tmp_path / "x.zarr" / ".zarray").write_text(json.dumps(header | {"chunks": [0]}))
-    assert "cannot open this as Zarr" in refused(tmp_path / "x.zarr")
+    # Newer ones of Zarr take them for chunks that have some, which the file has not.
+    message = "cannot open this as Zarr|a chunk cannot be decoded"
+    with pytest.raises((UserError, OSError), match=message):
+        open_source(str(tmp_path / "x.zarr")).array.compute(scheduler="synchronous")

@@ -16,6 +16,8 @@ import zarr
 import zarr.codecs.numcodecs
 from zarr import codecs
 
+import dask_coop as dc
+from dask_coop.files.recognised import Reader, recognised
 from dask_coop.files.stored import StoredArray
 
 pytestmark = [
@@ -291,6 +293,23 @@ def test_what_is_left_to_zarr(why: str, options: dict[str, Any]) -> None:
     stored = StoredArray(array, 4)
     assert why in stored.why_not or "dtype" in stored.why_not
     np.testing.assert_array_equal(stored[1:3], array[1:3])
+
+
+def test_uneven_chunks_are_left_to_zarr() -> None:
+    x = np.arange(24).reshape(4, 6)
+    lengths = ((1, 3), (2, 2, 2))
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        try:
+            array = zarr.create_array({}, data=x, chunks=lengths)
+        except TypeError as error:
+            pytest.skip(f"of newer versions of Zarr: {error}")
+        stored = StoredArray(array, 4)
+        assert "uneven" in stored.why_not
+        np.testing.assert_array_equal(stored[1:3], x[1:3])
+        y = dc.from_zarr(array)
+        assert y.chunks == lengths
+        np.testing.assert_array_equal(y.compute(), x)
+        assert recognised(array, Reader(4, lengths)) is None
 
 
 def test_indices_that_are_left_to_zarr() -> None:

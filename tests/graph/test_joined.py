@@ -14,6 +14,7 @@ from dask.utils import ensure_dict
 from support.host_cupy.gpus import FakeGpus
 
 import dask_coop as dc
+from dask_coop.algebra.strategies import AUTO, MULTICHUNK
 from dask_coop.chunks.numpy import backend
 from dask_coop.graph import joined
 from dask_coop.node import find, inline
@@ -155,6 +156,16 @@ def test_chunks_that_go_to_workers_stay_as_they_are() -> None:
     with dask.config.set(scheduler="dask.distributed"):
         assert joined.joined([x]) is None
     assert joined.joined([x]) is not None
+
+
+@pytest.mark.usefixtures("joining")
+@pytest.mark.parametrize("family", ["scan", "histogram"])
+def test_chunks_that_are_to_go_together_stay_as_they_are(family: str) -> None:
+    x = in_memory(ARRAY, (10, 60))
+    with dask.config.set({f"coop.strategy.{family}": MULTICHUNK}):
+        assert joined.joined([x]) is None
+    with dask.config.set({f"coop.strategy.{family}": AUTO}):
+        assert joined.joined([x]) is not None
 
 
 @pytest.mark.usefixtures("joining")
