@@ -1,6 +1,6 @@
 // Frames of Zstd (RFC 8878) decoded, in two steps.
 //
-//   zstd_blocks   for every compressed block of every frame two warps: literals, and sequences
+//   zstd_blocks   for some compressed blocks, of any frames, two warps: literals, and sequences
 //   zstd_frames   for every frame a warp that carries out the sequences of its blocks, one after another
 //
 // The host has looked through the headers of frames and blocks (ZstdBlock). What it could not see is checked
@@ -41,22 +41,20 @@ struct FseEntry {
   unsigned short base;
 };
 
-// The same for lengths and offsets: the least value, and the bits that are added to it.
-struct ValueEntry {
-  unsigned value;
-  unsigned short base;
-  u8 bits, more;
-};
-
-// The memory of the two warps of a block.
+// What is needed to decode a block.
 struct ZstdTables {
   unsigned short huffman[1 << huffman_log];
-  ValueEntry values[3][512];
-  FseEntry entries[512];
+  FseEntry of_literals[512], of_offsets[256], of_matches[512];
   FseEntry weight_table[64];
-  short counts[2][most_symbols];
+  short weight_counts[16], counts[64];
   u8 weights[most_symbols];
   unsigned short starts[most_symbols];
+};
+
+// The lengths that codes begin with, and their bits above `more_at`.
+constexpr int more_at = 24;
+struct ZstdLengths {
+  unsigned of_literals[36], of_matches[53];
 };
 
 __device__ inline int log2_of(unsigned x) { return 31 - __clz(int(x)); }
@@ -202,9 +200,9 @@ __device__ inline i64 read_weights(const u8* x, i64 bytes, ZstdTables& memory, i
   }
   if (1 + head > bytes) return -1;
   int log;
-  i64 used = read_counts(x + 1, head, 6, 16, memory.counts[0], log);
+  i64 used = read_counts(x + 1, head, 6, 16, memory.weight_counts, log);
   if (used < 0) return -1;
-  build_fse(memory.counts[0], 16, log, memory.weight_table);
+  build_fse(memory.weight_counts, 16, log, memory.weight_table);
   BackwardBits bits;
   if (!bits.begin(x + 1 + used, head - used)) return -1;
   unsigned states[2];
@@ -341,15 +339,10 @@ __device__ const unsigned match_bases[53] = {3,  4,  5,  6,  7,  8,  9,  10, 11,
 __device__ const u8 match_bits[53] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                       0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-// Makes the values of a table out of its entries by one thread.
-__device__ inline void set_values(const FseEntry* entries, int log, int which, ValueEntry* values) {
-  for (int i = 0; i < 1 << log; ++i) {
-    FseEntry entry = entries[i];
-    int s = entry.symbol;
-    unsigned value = which == of_literals ? literals_bases[s] : which == of_offsets ? 1u << s : match_bases[s];
-    int more = which == of_literals ? literals_bits[s] : which == of_offsets ? s : match_bits[s];
-    values[i] = {value, entry.base, entry.bits, u8(more)};
-  }
+// Fills the table of lengths by some threads.
+__device__ inline void set_lengths(int thread, int threads, ZstdLengths& lengths) {
+  for (int s = thread; s < 36; s += threads) lengths.of_literals[s] = literals_bases[s] | literals_bits[s] << more_at;
+  for (int s = thread; s < 53; s += threads) lengths.of_matches[s] = match_bases[s] | match_bits[s] << more_at;
 }
 
 // Makes table number `which` of a block by one thread; returns its log, or -1.
@@ -359,7 +352,9 @@ __device__ inline int read_table(const ZstdBlock* blocks, const ZstdBlock& block
   const ZstdBlock& of = blocks[block.tables[which]];
   const u8* x = stored + of.source + of.tables_from;
   i64 bytes = of.bytes - of.tables_from;
-  short* counts = memory.counts[1];
+  short* counts = memory.counts;
+  FseEntry* table = which == of_literals ? memory.of_literals
+                    : which == of_offsets ? memory.of_offsets : memory.of_matches;
   for (int t = 0; t <= which; ++t) {
     int mode = int(of.modes >> (6 - 2 * t)) & 3, log = 0;
     i64 used = 0;
@@ -367,20 +362,17 @@ __device__ inline int read_table(const ZstdBlock* blocks, const ZstdBlock& block
       const short* usual = t == of_literals ? usual_literals : t == of_offsets ? usual_offsets : usual_matches;
       log = usual_logs[t];
       for (int s = 0; s < usual_symbols[t]; ++s) counts[s] = usual[s];
-      build_fse(counts, usual_symbols[t], log, memory.entries);
+      build_fse(counts, usual_symbols[t], log, table);
     } else if (mode == table_one) {
       used = 1;
       if (bytes < 1 || x[0] >= symbols[t]) return -1;
-      memory.entries[0] = {x[0], 0, 0};
+      table[0] = {x[0], 0, 0};
     } else if (mode == table_described) {
       used = read_counts(x, bytes, logs[t], symbols[t], counts, log);
       if (used < 0) return -1;
-      if (t == which) build_fse(counts, symbols[t], log, memory.entries);
+      if (t == which) build_fse(counts, symbols[t], log, table);
     }
-    if (t == which) {
-      set_values(memory.entries, log, which, memory.values[which]);
-      return log;
-    }
+    if (t == which) return log;
     x += used;
     bytes -= used;
   }
@@ -395,7 +387,7 @@ __device__ inline i64 tables_end(const ZstdBlock& block, const u8* stored, ZstdT
     int mode = int(block.modes >> (6 - 2 * t)) & 3, log;
     i64 used = mode == table_one ? 1 : 0;
     if (mode == table_described) {
-      used = read_counts(stored + block.source + at, block.bytes - at, logs[t], symbols[t], memory.counts[1], log);
+      used = read_counts(stored + block.source + at, block.bytes - at, logs[t], symbols[t], memory.counts, log);
       if (used < 0) return -1;
     }
     at += used;
@@ -438,7 +430,8 @@ struct Offsets {
 
 // Decodes the sequences of a block by one thread; returns whether they are as they should be.
 __device__ inline bool zstd_sequences(const ZstdBlock* blocks, const ZstdBlock& block, const u8* stored,
-                                      ZstdTables& memory, Sequence* out, unsigned (&ends)[3]) {
+                                      ZstdTables& memory, const ZstdLengths& lengths, Sequence* out,
+                                      unsigned (&ends)[3]) {
   Offsets offsets = {symbolic, symbolic + 1, symbolic + 2};
   if (block.sequences) {
     int logs[3];
@@ -453,14 +446,16 @@ __device__ inline bool zstd_sequences(const ZstdBlock* blocks, const ZstdBlock& 
     unsigned offset_state = bits.take(logs[of_offsets]);
     unsigned match_state = bits.take(logs[of_matches]);
     for (i64 i = 0; i < block.sequences; ++i) {
-      ValueEntry of_length = memory.values[of_literals][literals_state];
-      ValueEntry of_match = memory.values[of_matches][match_state];
-      ValueEntry of_offset = memory.values[of_offsets][offset_state];
-      unsigned value = of_offset.value + bits.take(of_offset.more);
+      FseEntry of_length = memory.of_literals[literals_state];
+      FseEntry of_match = memory.of_matches[match_state];
+      FseEntry of_offset = memory.of_offsets[offset_state];
+      unsigned length = lengths.of_literals[of_length.symbol], match = lengths.of_matches[of_match.symbol];
+      unsigned value = (1u << of_offset.symbol) + bits.take(of_offset.symbol);
       // Two lengths, and then three states, at a time: neither has more than 32 bits.
-      unsigned lengths = bits.take(of_match.more + of_length.more);
-      unsigned match = of_match.value + (lengths >> of_length.more);
-      unsigned literals = of_length.value + (lengths & ((1u << of_length.more) - 1));
+      int more = length >> more_at;
+      unsigned added = bits.take(int(match >> more_at) + more);
+      match = (match & ((1u << more_at) - 1)) + (added >> more);
+      unsigned literals = (length & ((1u << more_at) - 1)) + (added & ((1u << more) - 1));
       unsigned offset = offsets.next(value, literals > 0);
       if (offset == 0) return false;
       out[i] = {literals, match, offset};
@@ -483,15 +478,16 @@ __device__ inline bool zstd_sequences(const ZstdBlock* blocks, const ZstdBlock& 
 // Decodes what a block says. `ends` has an entry for each block.
 template <int team>
 __device__ void zstd_block(Lanes<team> lanes, int role, const ZstdBlock* blocks, i64 number, const u8* stored,
-                           ZstdTables& memory, u8* literals, Sequence* sequences, ZstdEnd* ends) {
+                           ZstdTables& memory, const ZstdLengths& lengths, u8* literals, Sequence* sequences,
+                           ZstdEnd* ends) {
   const ZstdBlock& block = blocks[number];
+  bool right = true;
   if (role == 0) {
-    bool right = zstd_literals(lanes, blocks, block, stored, memory, literals + block.literals_at);
-    if (!right && lanes.lane == 0) ends[number].failed = 1;
+    right = zstd_literals(lanes, blocks, block, stored, memory, literals + block.literals_at);
   } else if (lanes.lane == 0) {
-    bool right = zstd_sequences(blocks, block, stored, memory, sequences + block.sequences_at, ends[number].offsets);
-    if (!right) ends[number].failed = 1;
+    right = zstd_sequences(blocks, block, stored, memory, lengths, sequences + block.sequences_at, ends[number].offsets);
   }
+  if (!right && lanes.lane == 0) ends[number].failed = 1;
 }
 
 // Returns an offset in terms of those before the block; 0 if it is none.
@@ -544,14 +540,21 @@ struct Frame {
   i64 first, target, bytes;
 };
 
-// Decodes literals and sequences of blocks, by two warps each.
-__device__ inline void zstd_blocks(const ZstdBlock* blocks, const u8* stored, u8* literals, Sequence* sequences,
-                                   ZstdEnd* ends) {
-  __shared__ ZstdTables memory;
-  i64 number = blockIdx.x;
-  if (blocks[number].kind != stored_compressed) return;
-  Lanes<warp_size> lanes = {int(threadIdx.x % warp_size)};
-  zstd_block(lanes, threadIdx.x / warp_size, blocks, number, stored, memory, literals, sequences, ends);
+// Decodes literals and sequences of n blocks: one warp those, and another one these, of `together` blocks.
+template <int together>
+__device__ void zstd_blocks(const ZstdBlock* blocks, i64 n, const u8* stored, u8* literals, Sequence* sequences,
+                            ZstdEnd* ends) {
+  constexpr int team = warp_size / together;
+  static_assert(team >= 4, "");
+  __shared__ ZstdTables memory[together];
+  __shared__ ZstdLengths lengths;
+  set_lengths(threadIdx.x, 2 * warp_size, lengths);
+  __syncthreads();
+  int lane = threadIdx.x % warp_size, mine = lane / team;
+  i64 number = i64(blockIdx.x) * together + mine;
+  if (number >= n || blocks[number].kind != stored_compressed) return;
+  Lanes<team> lanes = {lane % team, (full_mask >> (warp_size - team)) << mine * team};
+  zstd_block(lanes, threadIdx.x / warp_size, blocks, number, stored, memory[mine], lengths, literals, sequences, ends);
 }
 
 // Carries out the blocks of frames, by a warp each; `failed` has an entry for each frame. Behind the last

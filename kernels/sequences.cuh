@@ -22,30 +22,33 @@ struct Decoded {
   i64 size, at;
 };
 
-// The threads that decode a frame, a warp or one.
+// Neighbouring threads of a warp that work together, or one thread.
 template <int team> struct Lanes {
   int lane;
+  unsigned mask = full_mask;
 
   __device__ void sync() const {
-    if constexpr (team > 1) __syncwarp();
+    if constexpr (team > 1) __syncwarp(mask);
   }
   __device__ bool all(bool x) const {
-    if constexpr (team > 1) return __all_sync(full_mask, x);
+    if constexpr (team > 1) return __all_sync(mask, x);
     return x;
   }
+  // Of a whole warp.
   __device__ unsigned ballot(bool x) const {
-    if constexpr (team > 1) return __ballot_sync(full_mask, x);
+    static_assert(team == 1 || team == warp_size, "");
+    if constexpr (team > 1) return __ballot_sync(mask, x);
     return x;
   }
   template <typename T> __device__ T of(T x, int lane) const {
-    if constexpr (team > 1) return __shfl_sync(full_mask, x, lane);
+    if constexpr (team > 1) return __shfl_sync(mask, x, lane, team);
     return x;
   }
   __device__ unsigned inclusive_sum(unsigned x) const {
     if constexpr (team > 1) {
 #pragma unroll
       for (int d = 1; d < team; d *= 2) {
-        unsigned below = __shfl_up_sync(full_mask, x, d);
+        unsigned below = __shfl_up_sync(mask, x, d, team);
         if (lane >= d) x += below;
       }
     }

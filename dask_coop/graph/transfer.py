@@ -338,8 +338,8 @@ def copy_once(
         seen = None if reading is None else stamps(leaves((reading.task, inputs)))
         return () if always and seen is None else seen
 
-    gpu, total = chunks.keeper("cupy")
-    source = stamp()
+    gpu, total = chunks.keeper("cupy") if keep else (None, 0)
+    source = None if gpu is None else stamp()
     if gpu is None or source is None:
         return copy_to_gpu(read(), nbytes, direct, declared=declared)
     if (kept := KEPT_CHUNKS.find(gpu, place, source)) is not None:

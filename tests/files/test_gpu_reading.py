@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 RNG = np.random.default_rng(5)
 #: An array of some MiB, whose chunks end beyond it.
-SHAPE, CHUNKS, SHARDS = (190, 61, 130), (50, 32, 64), (100, 64, 128)
+SHAPE, CHUNKS, SHARDS = (195, 63, 250), (50, 32, 64), (100, 64, 128)
 
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 CODECS: dict[str, Any] = {
@@ -74,13 +74,19 @@ def test_decoded_there(codec: str, dtype: str, shards: Any) -> None:
         **endian,
     )
     array[:] = x
-    for index in ((), (slice(3, 187), slice(1, 60), slice(0, 129))):
+    for index in ((), (slice(3, 193), slice(1, 62), slice(5, 249))):
         got, want = read_there(array, *index)
-        if x.dtype.itemsize == 1 and got is None:
-            continue
         assert got is not None
         assert got.dtype == want.dtype.newbyteorder("=")
         np.testing.assert_array_equal(got.get(), want)
+
+
+@pytest.fixture(autouse=True)
+def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode few cells, too, where the host would take less time."""
+    from dask_coop.files.gpu import reading
+
+    monkeypatch.setattr(reading, "_fewest", lambda chain: 1)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -134,37 +140,45 @@ def test_public_functions_decode_there(tmp_path: Path, monkeypatch: pytest.Monke
     read = reading.read
     monkeypatch.setattr(reading, "read", lambda *args: decoded.append(got := read(*args)) or got)
     lazy = dc.to_gpu(dc.from_zarr(str(tmp_path / "x"), chunks=(200, 64, 128)), keep=False)
-    np.testing.assert_allclose(dc.sum(lazy).compute(), x.sum(dtype="f8"), rtol=1e-6)
+    np.testing.assert_allclose(float(dc.sum(lazy).compute()), x.sum(dtype="f8"), rtol=1e-6)
     assert decoded
     assert all(type(got) is cupy.ndarray for got in decoded if got is not None)
     assert any(got is not None for got in decoded)
     with dc.Node():
-        np.testing.assert_allclose(dc.sum(lazy).compute(), x.sum(dtype="f8"), rtol=1e-6)
+        np.testing.assert_allclose(float(dc.sum(lazy).compute()), x.sum(dtype="f8"), rtol=1e-6)
         np.testing.assert_array_equal(dask.compute(lazy)[0].get(), x)
     assert array.shape == x.shape
 
 
-@pytest.mark.parametrize("fill", [None, -999])
-@pytest.mark.parametrize("code", ["i2", "u1"])
-def test_packed_numbers(tmp_path: Path, code: str, fill: Any) -> None:
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"dtype": "i2", "scale_factor": 0.01, "add_offset": 3.25, "_FillValue": -999},
+        {"dtype": "i2", "scale_factor": np.float32(0.1), "_FillValue": -999},
+        {"dtype": "u1", "add_offset": np.float32(0.5), "_FillValue": 255},
+    ],
+)
+def test_packed_numbers(tmp_path: Path, encoding: dict[str, Any]) -> None:
     """xarray's packed numbers are unpacked there, to the same bits."""
     xr = pytest.importorskip("xarray")
-    values = np.round(RNG.uniform(1, 100, (400, 2000)), 1)
-    if fill is not None and code == "i2":
-        values[::7, ::3] = np.nan
-    encoding: dict[str, Any] = {"dtype": code, "scale_factor": 0.5, "add_offset": 3.25}
-    if fill is not None and code == "i2":
-        encoding["_FillValue"] = fill
-    data = xr.Dataset({"t": (("y", "x"), values)})
-    data.to_zarr(tmp_path / "t", encoding={"t": {**encoding, "chunks": (100, 500)}})
-    opened = xr.open_zarr(tmp_path / "t", chunks={})
-    want = opened.t.values
     from dask_coop.api.call.reading import read_by_us
+    from dask_coop.files.gpu import reading
 
-    lazy = dc.to_gpu(read_by_us(opened.t.chunk({"y": 400, "x": 2000}).data))
-    got = lazy.compute(scheduler="sync").get()
+    values = np.round(RNG.uniform(1, 100, (4000, 2000)), 1)
+    values[::7, ::3] = np.nan
+    data = xr.Dataset({"t": (("y", "x"), values)})
+    options = {**encoding, "chunks": (500, 500)}
+    data.to_zarr(tmp_path / "t", encoding={"t": options}, consolidated=False)
+    opened = xr.open_zarr(tmp_path / "t", chunks={"y": 4000, "x": 2000}, consolidated=False)
+    want = opened.t.values
+    unpacked = []
+    with pytest.MonkeyPatch.context() as patch:
+        unpack = reading.unpack
+        patch.setattr(reading, "unpack", lambda *args: unpacked.append(1) or unpack(*args))
+        got = dc.to_gpu(read_by_us(opened.t.data)).compute(scheduler="sync").get()
+    assert unpacked
     assert got.dtype == want.dtype
-    np.testing.assert_array_equal(got.view("u8"), want.view("u8"))
+    np.testing.assert_array_equal(got.view("u1"), want.view("u1"))
 
 
 @pytest.mark.parametrize("codec", ["Zstd", "Blosc LZ4", "Blosc Zstd"])
@@ -207,7 +221,9 @@ def test_damaged_frames(codec: str) -> None:
             from dask_coop.files.gpu import reading
 
             ranges = [range(n) for n in array.shape]
-            assert reading.read(source.source, source._layout, ranges) is None
+            got = reading.read(source.source, source._layout, ranges)
+            # What the host looks at besides may be all that is wrong.
+            assert got is None or (got.get() == x).all()
         elif got is not None:
             np.testing.assert_array_equal(got.get(), want)
         store._store_dict[key] = whole[key]

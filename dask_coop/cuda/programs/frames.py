@@ -15,6 +15,10 @@ THREADS = 256
 #: The threads of a warp, which decodes a frame.
 WARP = 32
 
+#: The blocks of Zstd whose sequences a warp decodes, a lane each: a warp for one block would take as
+#: many instructions.
+TOGETHER = 4
+
 #: The numbers of axes of cells that kernels are compiled for.
 DIMS = (2, 4, 8)
 
@@ -27,9 +31,9 @@ def zstd_blocks() -> str:
     return _program(
         "zstd",
         2 * WARP,
-        "const ZstdBlock* blocks, const u8* stored, u8* literals, Sequence* sequences, "
+        "const ZstdBlock* blocks, i64 n, const u8* stored, u8* literals, Sequence* sequences, "
         "ZstdEnd* ends",
-        "zstd_blocks(blocks, stored, literals, sequences, ends)",
+        f"zstd_blocks<{TOGETHER}>(blocks, n, stored, literals, sequences, ends)",
     )
 
 

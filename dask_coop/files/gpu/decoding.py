@@ -6,12 +6,16 @@ kernels that write nowhere else, whatever frames say (kernel_zstd.cuh, kernel_lz
     pinned memory --copy--> stored bytes --kernels--> cells
                     rows of pieces ---------^            '--> which of them failed
 
-All work of a thread is on one stream, so memory that is freed is used again behind what needed it.
+Threads work on streams of their own, so that their batches overlap.
 """
 
 from __future__ import annotations
 
-import threading
+import atexit
+import os
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -29,6 +33,9 @@ Host = np.ndarray[Any, Any]
 #: The pinned memory of a thread, which is the most of stored bytes in a batch.
 STAGED_BYTES = 16 << 20
 
+#: The batches of a thread that may be under way.
+BATCHES = 2
+
 #: Kernels read up to so many bytes behind the last one.
 _BEHIND = 16
 
@@ -40,7 +47,7 @@ _END_WORDS, _SEQUENCE_WORDS = 4, 3
 
 
 class Stage:
-    """The pinned memory of a thread for one GPU, and its stream."""
+    """Pinned memory for one GPU, the stream of what is done with it, and what that needs."""
 
     def __init__(self) -> None:
         self.stream: Any = cupy.cuda.Stream(non_blocking=True)
@@ -48,6 +55,15 @@ class Stage:
         self._memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(STAGED_BYTES), 0)
         self.bytes: Host = np.frombuffer(self._memory, "u1", STAGED_BYTES)
         self._copied: Any = cupy.cuda.Event(disable_timing=True)
+        #: Arrays that batches under way use, and an event behind each.
+        self._used: deque[tuple[Any, tuple[Array, ...]]] = deque()
+
+    def follow(self) -> None:
+        """Have the stream wait for the caller's, after memory was allocated for that.
+
+        Others may have freed it while what they had queued still needed it.
+        """
+        self.stream.wait_event(cupy.cuda.get_current_stream().record())
 
     def wait(self) -> None:
         """Wait until the memory may be overwritten."""
@@ -56,6 +72,7 @@ class Stage:
     def copy(self, n: int) -> Array:
         """Return a copy of the first `n` bytes on the GPU, for work on the stream."""
         there = cupy.empty(n + _BEHIND, "u1")
+        self.follow()
         runtime.memcpyAsync(
             there.data.ptr,
             self.bytes.ctypes.data,
@@ -66,27 +83,61 @@ class Stage:
         self._copied.record(self.stream)
         return there
 
+    def hold(self, *arrays: Array) -> None:
+        """Keep the memory of a batch until it is done, and that of few batches at a time."""
+        done = cupy.cuda.Event(disable_timing=True)
+        done.record(self.stream)
+        self._used.append((done, arrays))
+        while len(self._used) > BATCHES:
+            self._used.popleft()[0].synchronize()
 
-class _Stages(threading.local):
-    """The stages of a thread, by GPU."""
-
-    def __init__(self) -> None:
-        self.of: dict[int, Stage] = {}
-
-
-_stages = _Stages()
+    def finish(self) -> None:
+        """Wait for all work, and drop what it used."""
+        self.stream.synchronize()
+        self._used.clear()
 
 
-def stage() -> Stage:
-    """Return the stage of this thread for the current GPU."""
-    ordinal = runtime.getDevice()
-    if ordinal not in _stages.of:
-        _stages.of[ordinal] = Stage()
-    return _stages.of[ordinal]
+#: Stages that no thread uses, by GPU, the last used one at the end.
+_free: defaultdict[int, list[Stage]] = defaultdict(list)
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """Lend a stage for the current GPU; all work on its stream is done when the block ends.
+
+    Memory is allocated for the caller's stream, so that it is used again for anything.
+    """
+    free = _free[runtime.getDevice()]
+    try:
+        staged = free.pop()
+    except IndexError:
+        staged = Stage()
+    try:
+        yield staged
+    finally:
+        staged.finish()
+        free.append(staged)
+
+
+def close() -> None:
+    """Free the pinned memory of stages that no thread uses."""
+    _free.clear()
+
+
+def _forget() -> None:
+    """Start anew in a forked process, which cannot free the driver's memory."""
+    _inherited.append(dict(_free))
+    _free.clear()
+
+
+_inherited: list[dict[int, list[Stage]]] = []
+atexit.register(close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def decode(codec: str, width: int, pieces: Host, staged: Stage, n: int, out: Array) -> Any:
-    """Decode pieces of a stage on its stream, which is the current one.
+    """Queue the decoding of pieces of a stage on its stream.
 
     Parameters
     ----------
@@ -119,11 +170,13 @@ def decode(codec: str, width: int, pieces: Host, staged: Stage, n: int, out: Arr
     failed = cupy.empty(len(pieces), np.int32)
     stored = staged.copy(n)
     if codec == "lz4":
-        rows = cupy.asarray(pieces)
-        addresses = (rows.data.ptr, stored.data.ptr, out.data.ptr, failed.data.ptr)
-        launch(programs.lz4_blocks(), len(pieces), programs.WARP, *addresses)
+        with staged.stream:
+            rows = cupy.asarray(pieces)
+            addresses = (rows.data.ptr, stored.data.ptr, out.data.ptr, failed.data.ptr)
+            launch(programs.lz4_blocks(), len(pieces), programs.WARP, *addresses)
+        staged.hold(rows, stored)
     else:
-        _decode_zstd(data, pieces, stored, out, failed)
+        _decode_zstd(data, pieces, staged, stored, out, failed)
     return failed, block
 
 
@@ -140,7 +193,9 @@ def _streams(data: Host, chunks: Host, width: int) -> tuple[str, Host, int]:
     return names[codec], pieces[:count], block
 
 
-def _decode_zstd(data: Host, pieces: Host, stored: Array, out: Array, failed: Array) -> None:
+def _decode_zstd(
+    data: Host, pieces: Host, staged: Stage, stored: Array, out: Array, failed: Array
+) -> None:
     n = len(pieces)
     expected = n + int(pieces[:, frames.SIZE].sum()) // _BLOCK_BYTES
     table = np.empty((expected, len(frames.FIELDS)), np.int64)
@@ -154,12 +209,19 @@ def _decode_zstd(data: Host, pieces: Host, stored: Array, out: Array, failed: Ar
     of_frames = np.zeros((n + 1, 3), np.int64)
     of_frames[:, 0] = firsts
     of_frames[:n, 1:] = pieces[:, [frames.TARGET, frames.SIZE]]
-    of_frames, rows = cupy.asarray(of_frames), cupy.asarray(table[:blocks])
     decoded = cupy.empty(literals + _BEHIND, "u1")
     steps = cupy.empty((sequences + 1, _SEQUENCE_WORDS), "u4")
-    # No block has failed yet.
-    ends = cupy.zeros((blocks, _END_WORDS), "u4")
-    scratch = tuple(array.data.ptr for array in (rows, stored, decoded, steps, ends))
-    launch(programs.zstd_blocks(), blocks, 2 * programs.WARP, *scratch)
-    addresses = (of_frames.data.ptr, *scratch, out.data.ptr, failed.data.ptr)
-    launch(programs.zstd_frames(), n, programs.WARP, *addresses)
+    ends = cupy.empty((blocks, _END_WORDS), "u4")
+    staged.follow()
+    with staged.stream:
+        # No block has failed yet.
+        ends.fill(0)
+        frames_there, rows = cupy.asarray(of_frames), cupy.asarray(table[:blocks])
+        table_at, *scratch = (array.data.ptr for array in (rows, stored, decoded, steps, ends))
+        grid = -(-blocks // programs.TOGETHER)
+        launch(
+            programs.zstd_blocks(), grid, 2 * programs.WARP, table_at, np.int64(blocks), *scratch
+        )
+        addresses = (frames_there.data.ptr, table_at, *scratch, out.data.ptr, failed.data.ptr)
+        launch(programs.zstd_frames(), n, programs.WARP, *addresses)
+    staged.hold(stored, decoded, steps, ends, frames_there, rows)

@@ -49,7 +49,7 @@ _RAW, _ONE, _COMPRESSED = 0, 1, 2
 #: The columns of a piece.
 BEGIN, END, TARGET, SIZE, IS_RAW = range(5)
 #: Blosc: bytes of a header, and bits of its flags.
-_HEADER = 16
+_HEADER, _VERSION = 16, 2
 _SHUFFLED, _AS_IT_IS, _BITS_SHUFFLED, _IS_WHOLE = 1, 2, 4, 16
 #: Blosc: the codecs of streams, the most streams of a block, and the fewest elements of one.
 LZ4, ZSTD = 1, 4
@@ -269,7 +269,8 @@ def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[in
         flags, size = int(data[begin + 2]), int(data[begin + 3])
         nbytes, step = _number(data, begin + 4, 4), _number(data, begin + 8, 4)
         stored = _number(data, begin + 12, 4)
-        if nbytes != chunks[c, SIZE] or stored > end - begin or size < 1 or step < 1:
+        is_known = data[begin] == _VERSION and stored <= end - begin and size > 0 and step > 0
+        if nbytes != chunks[c, SIZE] or not is_known:
             return LEFT_OUT, 0, 0
         is_raw = flags & _AS_IT_IS
         is_shuffled = flags & _SHUFFLED and size > 1 and not is_raw
