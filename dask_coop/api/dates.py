@@ -138,6 +138,6 @@ def _finish(total: Any, missing: Any, count: Any = None, *, of: Any) -> Any:
     value = np.asarray(total, "i8").view(of)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = value if count is None else value / np.ma.getdata(count)
-    value = np.where(np.ma.getdata(missing), np.timedelta64("NaT"), value)
+    value = np.where(np.ma.getdata(missing), np.array("NaT", value.dtype), value)
     value = value.astype(of, copy=False)
     return (value if mask is np.ma.nomask else np.ma.array(value, mask=mask))[()]

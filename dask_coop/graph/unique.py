@@ -169,8 +169,9 @@ def find(*, block: Any, values: Any, index: Any = None, origin: Origin | None = 
 @casts
 def among(*, block: Any, values: Any, invert: bool) -> Any:
     """Return whether each element of a block is, or is not, among distinct values."""
-    values = chunks.asarray(values, chunks.kind(block))
-    members = chunks.backend_of(block).isin(*_alike(block, values))
+    # Before they are copied to a GPU, which the choice among them would wait for.
+    elements, values = _alike(block, values)
+    members = chunks.backend_of(block).isin(elements, chunks.asarray(values, chunks.kind(block)))
     return ~members if invert else members
 
 

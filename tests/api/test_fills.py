@@ -35,7 +35,7 @@ def filled(x: Any, axis: int, limit: int | None, heads: Any = None, reverse: boo
     valid, begin = (
         np.maximum.accumulate(np.where(here, along, -1), 0) for here in (rows == rows, flags)
     )
-    nothing = x.dtype.type("NaT") if x.dtype.kind in "mM" else np.nan
+    nothing = np.array("NaT", x.dtype) if x.dtype.kind in "mM" else np.nan
     near = (valid >= 0) & (valid >= begin)
     near &= along - valid <= (len(rows) if limit is None else limit)
     result = np.where(near, np.take_along_axis(rows, np.maximum(valid, 0), 0), nothing)

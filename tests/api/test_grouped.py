@@ -555,7 +555,7 @@ def test_bins_of_pandas() -> None:
 def test_dates() -> None:
     x = np.array(["2020-01-03", "2020-01-01", "NaT", "1950-02-02", "2020-01-02", "NaT"], "M8[ns]")
     labels = np.array([0, 0, 1, 1, 0, 2])
-    nat = np.datetime64("NaT")
+    nat = np.datetime64("NaT", "ns")
     array = da.from_array(x, chunks=4)
     for func, wanted in {
         "min": [x[1], nat, nat],

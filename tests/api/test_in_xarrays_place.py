@@ -67,7 +67,7 @@ def move(self, func, keep_attrs, **kwargs):
 def reduce(array, *by, func, method=None, engine=None, reindex=None, fill_value=None, **kwargs):
     used.add(func)
     if fill_value is NA:
-        fill_value = array.dtype.type("NaT") if array.dtype.kind in "mM" else np.nan
+        fill_value = np.array("NaT", array.dtype) if array.dtype.kind in "mM" else np.nan
     result, *groups = dc.groupby_reduce(
         chunked(array), *by, func=func, fill_value=fill_value, **kwargs
     )

@@ -454,7 +454,7 @@ def test_dates_go_over_what_is_masked() -> None:
 def test_descriptions_of_dates_are_of_what_is_left(kind: str, axis: Any) -> None:
     days = np.ma.array([[5, 1, 9], [7, 7, 7], [2, 0, 4]], mask=[[0, 1, 0], [1, 1, 1], [0, 0, 0]])
     array = days.astype(kind)
-    array[2, 1] = np.datetime64("NaT") if kind == "M8[D]" else np.timedelta64("NaT")
+    array[2, 1] = np.array("NaT", kind)
     found = dc.describe(da.from_array(array, chunks=(2, 2)), axis)
     count, nans = compute(found.count, np.ndarray), compute(found.nans, np.ndarray)
     assert np.array(count).tolist() == (4 if axis is None else [2, 0, 2])
@@ -470,7 +470,7 @@ def test_durations_that_are_masked_are_not_added(axis: Any) -> None:
     array[2] = np.ma.masked
     whole = by_lines(np.sum, array, axis, "i8"), by_lines(np.mean, array, axis, "f8")
     durations = array.astype("m8[s]")
-    durations.data[array.mask] = np.timedelta64("NaT")
+    durations.data[array.mask] = np.timedelta64("NaT", "s")
     x = da.from_array(durations, chunks=(2, 4))
     for lazy, expected in zip((dc.sum(x, axis), dc.mean(x, axis)), whole, strict=True):
         # What is masked of a mean is NaN, which is no integer.

@@ -275,7 +275,7 @@ def test_fill_values_are_compared_bit_by_bit() -> None:
         assert not is_fill(-zeros, zeros.dtype.type(0))
         assert is_fill(zeros + np.nan, zeros.dtype.type(np.nan))
         assert not is_fill(zeros, zeros.dtype.type(np.nan))
-    assert is_fill(np.full(3, np.datetime64("NaT", "s")), np.datetime64("NaT"))
+    assert is_fill(np.full(3, np.datetime64("NaT", "s")), np.datetime64("NaT", "s"))
     assert is_fill(np.array(["", ""]), "")
     assert not is_fill(np.array([0, 1, 0]), 0)
 

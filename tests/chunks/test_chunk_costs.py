@@ -48,7 +48,7 @@ COSTS = {
     "topk, rows": (1, 6, 6),
     "median, rows": (2, 6, 5),
     "unique": (2, 8.75, 8.75),
-    "isin": (0, 11, 11),
+    "isin": (0, 6, 6),
     "flatnonzero": (1, 3, 3),
 }
 

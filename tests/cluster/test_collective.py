@@ -285,7 +285,7 @@ def test_gaps_are_filled_and_averaged(client: Client) -> None:
         heads = persist(client, RNG.random(FLOATS.shape) < 0.3, x.chunks, everywhere=True)
         for call in (dc.ffill, partial(dc.bfill, limit=1), partial(dc.ewm_mean, com=1)):
             agree_in_place(client, x, partial(call, x, axis=axis, segments=heads))
-    dates = np.where(np.isnan(gappy), np.datetime64("NaT"), INTS.astype("M8[s]"))
+    dates = np.where(np.isnan(gappy), np.datetime64("NaT", "s"), INTS.astype("M8[s]"))
     days = persist(client, dates, (4, 3))
     agree_in_place(client, days, lambda **kw: dc.ffill(days, 0, **kw))
     masked = client.persist(da.from_array(np.ma.masked_less(FLOATS, 0), chunks=(4, 3)))

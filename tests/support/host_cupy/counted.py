@@ -22,6 +22,9 @@ WAITS, ALLOCATIONS, QUEUED = "waits", "allocations", "queued"
 
 counts: Counter[str] = Counter()
 
+#: Functions whose results have a length that the GPU finds.
+_OF_ANY_LENGTH = {"argwhere", "compress", "extract", "flatnonzero", "nonzero", "unique"}
+
 
 class Pointer:
     """An address in memory that `of` keeps."""
@@ -151,6 +154,7 @@ class ndarray(NDArrayOperatorsMixin):
             return on_gpu(value)
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            counts[WAITS] += name in _OF_ANY_LENGTH
             return computed(getattr(np.ndarray, name), self, *args, **kwargs)
 
         return method
@@ -170,9 +174,13 @@ class ndarray(NDArrayOperatorsMixin):
         return kwargs["out"][0] if "out" in kwargs else result
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        counts[WAITS] += func.__name__ in _OF_ANY_LENGTH
         return computed(func, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
+        several = index if isinstance(index, tuple) else (index,)
+        # The shape of the result is that of the true ones.
+        counts[WAITS] += any(getattr(each, "dtype", "") == np.dtype("?") for each in several)
         return on_gpu(computed(np.ndarray.__getitem__, self, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -259,6 +267,7 @@ def _of_numpy(name: str) -> Any:
         return found
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        counts[WAITS] += name in _OF_ANY_LENGTH
         return computed(found, *args, **kwargs)
 
     return function
