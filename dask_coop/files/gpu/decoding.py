@@ -16,6 +16,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import cupy
@@ -32,6 +33,9 @@ Host = np.ndarray[Any, Any]
 
 #: The pinned memory of a thread, which is the most of stored bytes in a batch.
 STAGED_BYTES = 16 << 20
+
+#: What is made of a batch is aligned so, and in all has a multiple of so many bytes.
+_ALIGNED, _SCRATCH = 256, 16 << 20
 
 #: The batches of a thread that may be under way.
 BATCHES = 2
@@ -54,7 +58,8 @@ class Stage:
         # Not from CuPy's pool, which would keep it.
         self._memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(STAGED_BYTES), 0)
         self.bytes: Host = np.frombuffer(self._memory, "u1", STAGED_BYTES)
-        self._copied: Any = cupy.cuda.Event(disable_timing=True)
+        self._copied: Any = _event()
+        self._stored: list[Array] = []
         #: Arrays that batches under way use, and an event behind each.
         self._used: deque[tuple[Any, tuple[Array, ...]]] = deque()
 
@@ -70,8 +75,8 @@ class Stage:
         self._copied.synchronize()
 
     def copy(self, n: int) -> Array:
-        """Return a copy of the first `n` bytes on the GPU, for work on the stream."""
-        there = cupy.empty(n + _BEHIND, "u1")
+        """Return a copy of the first `n` bytes on the GPU, for work on the stream, and hold it."""
+        there = cupy.empty(STAGED_BYTES + _BEHIND, "u1")
         self.follow()
         runtime.memcpyAsync(
             there.data.ptr,
@@ -81,20 +86,32 @@ class Stage:
             self.stream.ptr,
         )
         self._copied.record(self.stream)
+        self._stored.append(there)
         return there
 
     def hold(self, *arrays: Array) -> None:
         """Keep the memory of a batch until it is done, and that of few batches at a time."""
-        done = cupy.cuda.Event(disable_timing=True)
+        done = _event()
         done.record(self.stream)
-        self._used.append((done, arrays))
+        self._used.append((done, (*self._stored, *arrays)))
+        self._stored.clear()
         while len(self._used) > BATCHES:
-            self._used.popleft()[0].synchronize()
+            # Two statements, so that the arrays live until the event has come.
+            of_first = self._used.popleft()
+            of_first[0].synchronize()
 
     def finish(self) -> None:
         """Wait for all work, and drop what it used."""
-        self.stream.synchronize()
+        done = _event()
+        done.record(self.stream)
+        done.synchronize()
         self._used.clear()
+        self._stored.clear()
+
+
+def _event() -> Any:
+    """Return an event for which a thread waits asleep: others have work for its processor."""
+    return cupy.cuda.Event(block=True, disable_timing=True)
 
 
 #: Stages that no thread uses, by GPU, the last used one at the end.
@@ -174,7 +191,7 @@ def decode(codec: str, width: int, pieces: Host, staged: Stage, n: int, out: Arr
             rows = cupy.asarray(pieces)
             addresses = (rows.data.ptr, stored.data.ptr, out.data.ptr, failed.data.ptr)
             launch(programs.lz4_blocks(), len(pieces), programs.WARP, *addresses)
-        staged.hold(rows, stored)
+        staged.hold(rows)
     else:
         _decode_zstd(data, pieces, staged, stored, out, failed)
     return failed, block
@@ -209,19 +226,18 @@ def _decode_zstd(
     of_frames = np.zeros((n + 1, 3), np.int64)
     of_frames[:, 0] = firsts
     of_frames[:n, 1:] = pieces[:, [frames.TARGET, frames.SIZE]]
-    decoded = cupy.empty(literals + _BEHIND, "u1")
-    steps = cupy.empty((sequences + 1, _SEQUENCE_WORDS), "u4")
-    ends = cupy.empty((blocks, _END_WORDS), "u4")
+    sizes = [literals + _BEHIND, 4 * _SEQUENCE_WORDS * sequences, 4 * _END_WORDS * blocks]
+    places = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
+    # Of few sizes, so that CuPy's pool has it for another batch.
+    scratch = cupy.empty(-(-places[-1] // _SCRATCH) * _SCRATCH, "u1")
     staged.follow()
     with staged.stream:
         # No block has failed yet.
-        ends.fill(0)
+        scratch[places[2] : places[3]].fill(0)
         frames_there, rows = cupy.asarray(of_frames), cupy.asarray(table[:blocks])
-        table_at, *scratch = (array.data.ptr for array in (rows, stored, decoded, steps, ends))
-        grid = -(-blocks // programs.TOGETHER)
-        launch(
-            programs.zstd_blocks(), grid, 2 * programs.WARP, table_at, np.int64(blocks), *scratch
-        )
-        addresses = (frames_there.data.ptr, table_at, *scratch, out.data.ptr, failed.data.ptr)
+        where = (stored.data.ptr, *(scratch.data.ptr + at for at in places[:3]))
+        grid, count = -(-blocks // programs.TOGETHER), np.int64(blocks)
+        launch(programs.zstd_blocks(), grid, 2 * programs.WARP, rows.data.ptr, count, *where)
+        addresses = (frames_there.data.ptr, rows.data.ptr, *where, out.data.ptr, failed.data.ptr)
         launch(programs.zstd_frames(), n, programs.WARP, *addresses)
-    staged.hold(stored, decoded, steps, ends, frames_there, rows)
+    staged.hold(scratch, frames_there, rows)

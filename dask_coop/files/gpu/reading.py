@@ -397,6 +397,7 @@ class _Reading:
     def is_right(self) -> bool:
         """Wait for all work, and return whether all cells could be decoded."""
         start = perf_counter()
+        self._staged.finish()
         with self._staged.stream:
             is_right = not any(failed.get().any() for failed in self._failed)
         self._rate.decoding += perf_counter() - start
