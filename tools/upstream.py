@@ -197,9 +197,15 @@ SUITES = {
             from_package("xarray"),
             tuple(
                 f"xarray/tests/test_{name}.py"
-                for name in ("dask", "duck_array_ops", "groupby", "rolling", "computation")
+                for name in (
+                    *("dask", "duck_array_ops", "groupby", "rolling", "computation"),
+                    *("interp", "missing", "weighted"),
+                )
             ),
-            {"test_reduce": "medians of all elements of several chunks exist"},
+            {
+                "test_reduce": "medians of all elements of several chunks exist",
+                "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
+            },
         ),
     )
 }

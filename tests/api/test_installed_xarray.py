@@ -54,16 +54,22 @@ class Known(NamedTuple):
 #: What stays different with ours installed; docs/install.md says the same.
 INSTALLED = [
     Known(
-        r"\.(rolling|cumulative)\(",
+        r"\.(rolling|cumulative)\(|\.interpolate_na\(.*limit",
         "chunks",
         "x.rolling(time=3).sum()",
-        "`rolling` and `cumulative` keep the chunks of the array",
+        "`rolling`, `cumulative` and `interpolate_na(limit=)` keep the chunks of the array",
     ),
     Known(
         r"\.(groupby|groupby_bins|resample)\(",
         "chunks",
         "x.resample(time='2D').mean()",
         "Groups are cut into chunks of their own",
+    ),
+    Known(
+        r"\.interp(_like|olate)?\(",
+        "chunks",
+        "x.interp(y=[5, 12], time=x.time[2:])",
+        "`interp` has a chunk for each that its positions lie in",
     ),
     Known(
         r"\.arg(min|max)\(\)",

@@ -18,7 +18,9 @@ DTYPES = ["?", "i1", "i2", "i4", "u1", "u2", "f4", "f4", "f8", "f8"]
 
 #: What differs by calls, as docs/install.md says.
 _KNOWN = {
-    "chunks": re.compile(r"\.(rolling|cumulative|groupby\w*|resample|quantile|median|cumsum\(\))"),
+    "chunks": re.compile(
+        r"\.(rolling|cumulative|groupby\w*|resample|quantile|median|interp\w*|cumsum\(\))"
+    ),
     "dtype": re.compile(r"[fb]fill\(.*limit"),
 }
 

@@ -15,11 +15,12 @@ from dask.array import array_expr_enabled
 from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 
-from dask_coop.api import fills, flox_calls, sums, windows
+from dask_coop.api import fills, flox_calls, least_squares, sums, windows
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
-from dask_coop.api.call.report import differing
+from dask_coop.api.call.report import counted, differing
+from dask_coop.api.install import of_lines
 from dask_coop.api.install.substitutes import Row
 from dask_coop.errors import Refused
 
@@ -84,6 +85,19 @@ def _roll(
     return type(array)(data, array.coords, name=array.name)
 
 
+def _fit(lhs: Any, rhs: Any, rcond: Any = None, skipna: bool = False) -> Any:
+    """Return the coefficients and residuals of `polyfit`."""
+    with counted("polyfit", rhs):
+        coefficients, residuals = least_squares.fit(lhs, rhs, rcond)
+        # xarray squeezes the residual of a single line; Dask fails to squeeze an array of no axes.
+        return coefficients, residuals if rhs.ndim > 1 else residuals[np.newaxis]
+
+
+def _fits_lazily(lhs: Any, rhs: Any, rcond: Any = None, skipna: bool = False) -> bool:
+    # Without NaN, Dask's own function takes chunk by chunk.
+    return skipna and rcond is not None and _is_lazy(rhs)
+
+
 @lru_cache(maxsize=256)
 def _xarrays_dtype(
     name: str, dtype: np.dtype[Any], center: bool, use_bottleneck: bool, use_numbagg: bool
@@ -115,6 +129,37 @@ def rows() -> list[Row]:
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
+        Row("xarray.compat.dask_array_ops", "least_squares", with_expressions(_fit), _fits_lazily),
+        Row(
+            "xarray.computation.apply_ufunc",
+            "apply_variable_ufunc",
+            of_lines.apply,
+            of_lines.concerns,
+        ),
+        Row(
+            "xarray.core.missing",
+            "_get_nan_block_lengths",
+            of_lines.lengths,
+            of_lines.fills_lazily,
+        ),
+        Row(
+            "xarray.core.missing",
+            "_get_valid_fill_mask",
+            of_lines.may_fill,
+            of_lines.fills_lazily,
+        ),
+        Row(
+            "xarray.computation.rolling_exp",
+            "RollingExp.__init__",
+            of_lines.begin_exponential,
+            of_lines.begins_without_numbagg,
+        ),
+        Row(
+            "xarray.computation.rolling_exp",
+            "RollingExp.mean",
+            of_lines.average_exponentially,
+            of_lines.averages_without_numbagg,
+        ),
         Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
         Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),
     ]
