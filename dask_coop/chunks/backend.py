@@ -478,9 +478,10 @@ def read_onto(kind: str, source: Any, index: Any) -> Any:
 
     The others come as the array gives them. None if it does more than to read.
     """
-    if not only_reads(source):
+    functions = import_module(BACKENDS[kind].module)
+    if not only_reads(source) or not hasattr(functions, "reader"):
         return None
-    with onto(import_module(BACKENDS[kind].module).reader()):
+    with onto(functions.reader()):
         read = source[index]
         return read.get_duck_array() if hasattr(read, "get_duck_array") else read
 

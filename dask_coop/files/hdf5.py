@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import Bytes, Config, chain
+from dask_coop.files.codecs import Bytes, Chain, Config, chain
 from dask_coop.files.layout import ABSENT, Layout, Shards
 from dask_coop.files.rates import added
 from dask_coop.files.stored import blaming, cuts, elements, selected
@@ -219,11 +219,17 @@ class Hdf5Array:
         return f"{type(self).__name__}({self.source.name!r})"
 
     @property
-    def codecs(self) -> str:
-        """The codecs of its chunks, in the order of decoding."""
+    def chain(self) -> Chain | None:
+        """The codecs of its chunks; None if it has no chunks."""
         with self.source.open() as file:
             layout = self._layout_in(file)
-        return layout.chain.names if isinstance(layout, Layout) else "no codec"
+        return layout.chain if isinstance(layout, Layout) else None
+
+    @property
+    def codecs(self) -> str:
+        """The names of its codecs, in the order of decoding."""
+        chain = self.chain
+        return chain.names if chain else "no codec"
 
     @property
     def why_not(self) -> str:

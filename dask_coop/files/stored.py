@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import Bytes
+from dask_coop.files.codecs import Bytes, Chain
 from dask_coop.files.decoded import DECODED, Need
 from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place, unit_of
 from dask_coop.files.rates import added
@@ -97,9 +97,14 @@ class StoredArray:
         return f"{type(self).__name__}({self.array!r})"
 
     @property
+    def chain(self) -> Chain | None:
+        """The codecs of its chunks; None if Zarr itself reads it."""
+        return self._layout.chain if self._layout else None
+
+    @property
     def codecs(self) -> str:
-        """The codecs of its chunks, in the order of decoding."""
-        return self._layout.chain.names if self._layout else ""
+        """The names of its codecs, in the order of decoding."""
+        return self.chain.names if self.chain else ""
 
     def is_cut_by(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Return whether chunks of these sizes cut the cells, if Zarr itself does not read them."""

@@ -241,7 +241,7 @@ class Place:
 
 
 def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
-    """Return a task that reads onto the GPU what it can; None if it does more than to read."""
+    """Return a task that reads onto the current GPU; None if it does more than to read."""
     if not isinstance(task, Task):
         return task if isinstance(task, DataNode | Alias) else None
     if is_fused(task):
@@ -255,7 +255,7 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
 
 
 def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:
-    """Do what Dask's `getter` does, onto the current GPU if that can decode what is stored."""
+    """Call Dask's `getter`, but read onto the current GPU if that can decode the chunks."""
     whole = index if isinstance(index, tuple) else (index,)
     if asarray and not any(i is None for i in whole):
         with lock or nullcontext():
@@ -296,9 +296,14 @@ class Reading:
     task: GraphNode
     names: tuple[Any, ...]
 
-    def named(self, inputs: Iterable[Any]) -> dict[Any, Any]:
-        """Return the inputs by their names in the task."""
-        return dict(zip(self.names, inputs, strict=True))
+    @property
+    def onto_gpu(self) -> GraphNode | None:
+        """The task that reads onto the current GPU; None if it does more than to read."""
+        return _reading_onto_gpu(self.task)
+
+    def __call__(self, inputs: Iterable[Any]) -> Any:
+        """Run the task with its inputs; a block that it only reads may come onto the GPU."""
+        return (self.onto_gpu or self.task)(dict(zip(self.names, inputs, strict=True)))
 
 
 def copy_once(
@@ -327,12 +332,9 @@ def copy_once(
     nbytes, direct, declared
         As for `copy_to_gpu`.
     """
-    onto = None if reading is None else _reading_onto_gpu(reading.task)
 
     def read() -> Any:
-        if reading is None:
-            return inputs[0]
-        return (onto or reading.task)(reading.named(inputs))
+        return inputs[0] if reading is None else reading(inputs)
 
     def stamp() -> Any:
         seen = None if reading is None else stamps(leaves((reading.task, inputs)))
@@ -350,7 +352,7 @@ def copy_once(
         not always and chunks.is_mapped(block) and not _reads_npy(reading and reading.task, inputs)
     )
     # Not if it was on a GPU before, or if the source has changed meanwhile.
-    was_there = chunk is block and onto is None
+    was_there = chunk is block and (reading is None or reading.onto_gpu is None)
     if not was_there and not may_change and stamp() == source:
         limit = keep * total if isinstance(keep, float) else keep
         KEPT_CHUNKS.put(gpu, place, source, chunk, int(limit))

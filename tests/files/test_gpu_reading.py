@@ -11,6 +11,7 @@ import pytest
 
 import dask_coop as dc
 from dask_coop.files import stored
+from dask_coop.files.gpu import rules
 
 zarr = pytest.importorskip("zarr")
 cupy = pytest.importorskip("cupy")
@@ -21,7 +22,6 @@ RNG = np.random.default_rng(5)
 #: An array of some MiB, whose chunks end beyond it.
 SHAPE, CHUNKS, SHARDS = (195, 63, 250), (50, 32, 64), (100, 64, 128)
 
-ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 CODECS: dict[str, Any] = {
     "Zstd": "ZstdCodec",
     "Blosc LZ4": ("BloscCodec", {"cname": "lz4", "shuffle": "shuffle"}),
@@ -84,9 +84,7 @@ def test_decoded_there(codec: str, dtype: str, shards: Any) -> None:
 @pytest.fixture(autouse=True)
 def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decode few cells, too, where the host would take less time."""
-    from dask_coop.files.gpu import reading
-
-    monkeypatch.setattr(reading, "_fewest", lambda chain: 1)
+    monkeypatch.setattr(rules, "fewest_bytes", lambda chain: 1)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

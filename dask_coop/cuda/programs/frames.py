@@ -1,4 +1,4 @@
-"""Programs of kernel_zstd.cuh, kernel_lz4.cuh and kernel_cells.cuh: what files store, decoded."""
+"""Programs of kernel_zstd.cuh, kernel_lz4.cuh and kernel_cells.cuh, which decode stored chunks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ THREADS = 256
 #: The threads of a warp, which decodes a frame.
 WARP = 32
 
-#: The blocks of Zstd whose sequences a warp decodes, a lane each: a warp for one block would take as
-#: many instructions.
+#: The blocks of Zstd that a warp decodes, a lane for the sequences of each: with a warp for each,
+#: all of them would have to issue as many instructions.
 TOGETHER = 4
 
 #: The numbers of axes of cells that kernels are compiled for.

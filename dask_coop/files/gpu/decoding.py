@@ -4,7 +4,7 @@ The bytes of frames lie in pinned memory. A batch of them is copied to the GPU, 
 kernels that write nowhere else, whatever frames say (kernel_zstd.cuh, kernel_lz4.cuh)::
 
     pinned memory --copy--> stored bytes --kernels--> cells
-                    rows of pieces ---------^            '--> which of them failed
+                    rows of frames ---------^            '--> which of them failed
 
 Threads work on streams of their own, so that their batches overlap.
 """
@@ -26,7 +26,7 @@ from cupy.cuda import runtime
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import frames as programs
 from dask_coop.errors import NotSupported
-from dask_coop.files.gpu import frames_numba as frames
+from dask_coop.files.gpu import frames_numba as headers
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ _END_WORDS, _SEQUENCE_WORDS = 4, 3
 
 
 class Stage:
-    """Pinned memory for one GPU, the stream of what is done with it, and what that needs."""
+    """Pinned memory for one GPU, a stream, and the memory that work on it needs."""
 
     def __init__(self) -> None:
         self.stream: Any = cupy.cuda.Stream(non_blocking=True)
@@ -101,7 +101,7 @@ class Stage:
             of_first[0].synchronize()
 
     def finish(self) -> None:
-        """Wait for all work, and drop what it used."""
+        """Wait for all work, and drop the memory that it used."""
         done = _event()
         done.record(self.stream)
         done.synchronize()
@@ -153,15 +153,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def decode(codec: str, width: int, pieces: Host, staged: Stage, n: int, out: Array) -> Any:
-    """Queue the decoding of pieces of a stage on its stream.
+def decode(codec: str, width: int, frames: Host, staged: Stage, n: int, out: Array) -> Any:
+    """Queue the decoding of frames of a stage on its stream.
 
     Parameters
     ----------
     codec : {"zstd", "lz4", "blosc"}
     width : int
         The bytes of an element, for Blosc.
-    pieces : array of int64
+    frames : array of int64
         A row for each, with the columns of `frames_numba`.
     staged : Stage
     n : int
@@ -179,53 +179,53 @@ def decode(codec: str, width: int, pieces: Host, staged: Stage, n: int, out: Arr
     Raises
     ------
     NotSupported
-        If only the host can decode a piece, or tell what is wrong with it.
+        If only the host can decode a frame, or tell what is wrong with it.
     """
     data, block = staged.bytes[:n], 0
     if codec == "blosc":
-        codec, pieces, block = _streams(data, pieces, width)
-    failed = cupy.empty(len(pieces), np.int32)
+        codec, frames, block = _streams(data, frames, width)
+    failed = cupy.empty(len(frames), np.int32)
     stored = staged.copy(n)
     if codec == "lz4":
         with staged.stream:
-            rows = cupy.asarray(pieces)
+            rows = cupy.asarray(frames)
             addresses = (rows.data.ptr, stored.data.ptr, out.data.ptr, failed.data.ptr)
-            launch(programs.lz4_blocks(), len(pieces), programs.WARP, *addresses)
+            launch(programs.lz4_blocks(), len(frames), programs.WARP, *addresses)
         staged.hold(rows)
     else:
-        _decode_zstd(data, pieces, staged, stored, out, failed)
+        _decode_zstd(data, frames, staged, stored, out, failed)
     return failed, block
 
 
 def _streams(data: Host, chunks: Host, width: int) -> tuple[str, Host, int]:
-    """Return the codec of Blosc's streams, their pieces, and how many elements are shuffled."""
-    pieces = np.empty((16 * len(chunks), len(chunks[0])), np.int64)
-    count, codec, block = frames.pieces_of(data, chunks, width, pieces)
-    if count > len(pieces):
-        pieces = np.empty((count, pieces.shape[1]), np.int64)
-        count, codec, block = frames.pieces_of(data, chunks, width, pieces)
-    names = {frames.LZ4: "lz4", frames.ZSTD: "zstd", frames.LEFT_OUT: "lz4"}
+    """Return the codec of Blosc's streams, their frames, and how many elements are shuffled."""
+    frames = np.empty((16 * len(chunks), len(chunks[0])), np.int64)
+    count, codec, block = headers.streams_of(data, chunks, width, frames)
+    if count > len(frames):
+        frames = np.empty((count, frames.shape[1]), np.int64)
+        count, codec, block = headers.streams_of(data, chunks, width, frames)
+    names = {headers.LZ4: "lz4", headers.ZSTD: "zstd", headers.LEFT_OUT: "lz4"}
     if count < 0 or codec not in names:
         raise NotSupported("a chunk of Blosc of another kind")
-    return names[codec], pieces[:count], block
+    return names[codec], frames[:count], block
 
 
 def _decode_zstd(
-    data: Host, pieces: Host, staged: Stage, stored: Array, out: Array, failed: Array
+    data: Host, frames: Host, staged: Stage, stored: Array, out: Array, failed: Array
 ) -> None:
-    n = len(pieces)
-    expected = n + int(pieces[:, frames.SIZE].sum()) // _BLOCK_BYTES
-    table = np.empty((expected, len(frames.FIELDS)), np.int64)
+    n = len(frames)
+    expected = n + int(frames[:, headers.SIZE].sum()) // _BLOCK_BYTES
+    table = np.empty((expected, len(headers.FIELDS)), np.int64)
     firsts = np.empty(n + 1, np.int64)
-    blocks, literals, sequences = frames.blocks_of(data, pieces, table, firsts)
+    blocks, literals, sequences = headers.blocks_of(data, frames, table, firsts)
     if blocks > expected:
         table = np.empty((blocks, table.shape[1]), np.int64)
-        blocks, literals, sequences = frames.blocks_of(data, pieces, table, firsts)
+        blocks, literals, sequences = headers.blocks_of(data, frames, table, firsts)
     if blocks < 0:
         raise NotSupported("a frame of Zstd of another kind")
     of_frames = np.zeros((n + 1, 3), np.int64)
     of_frames[:, 0] = firsts
-    of_frames[:n, 1:] = pieces[:, [frames.TARGET, frames.SIZE]]
+    of_frames[:n, 1:] = frames[:, [headers.TARGET, headers.SIZE]]
     sizes = [literals + _BEHIND, 4 * _SEQUENCE_WORDS * sequences, 4 * _END_WORDS * blocks]
     places = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
     # Of few sizes, so that CuPy's pool has it for another batch.

@@ -1,14 +1,15 @@
-"""Look through the headers of frames, so that a GPU decodes what is in them at a time.
+"""Look through the headers of frames, so that a GPU decodes many blocks at a time.
 
 ::
 
-    chunk of Blosc    header, streams of LZ4 or frames of Zstd      pieces
-    frame of Zstd     header, block, block, ..., block              rows of `ZstdBlock`
+    chunk of Blosc    header, blocks of LZ4 or frames of Zstd      rows of frames
+    frame of Zstd     header, block, block, ..., block             rows of `ZstdBlock`
 
-A piece has a row: where it begins and ends, where its content goes, of how many bytes this is, and
-whether it is stored as it is. Left out are frames of Zstd (RFC 8878) without the size of their
-content, with a checksum or a dictionary, and what is none or more than one; and chunks of Blosc
-that differ in how they are shuffled. The host decodes those, and says what is wrong with them.
+A frame, which may be a block of LZ4, has a row: where it begins and ends, where its content goes,
+of how many bytes this is, and whether it is stored as it is. Left out are frames of Zstd (RFC 8878)
+without the size of their content, with a checksum or a dictionary, and bytes that are none or more
+than one; and chunks of Blosc that differ in how they are shuffled. The host decodes those, and says
+why if it cannot.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ FIELDS = (
     "sequences_at",
 )
 _RAW, _ONE, _COMPRESSED = 0, 1, 2
-#: The columns of a piece.
+#: The columns of a frame.
 BEGIN, END, TARGET, SIZE, IS_RAW = range(5)
 #: Blosc: bytes of a header, and bits of its flags.
 _HEADER, _VERSION = 16, 2
@@ -146,14 +147,14 @@ def _sequences(data: Array, at: int, end: int, row: Array) -> int:
 _sequences = jit(_sequences, allocates=False)
 
 
-def blocks_of(data: Array, pieces: Array, table: Array, firsts: Array) -> tuple[int, int, int]:
+def blocks_of(data: Array, frames: Array, table: Array, firsts: Array) -> tuple[int, int, int]:
     """Describe the blocks of frames of Zstd.
 
     Parameters
     ----------
     data : array of uint8
         Frames.
-    pieces : array of int64
+    frames : array of int64
     table : array of int64
         A row for each block, with `FIELDS`.
     firsts : array of int64
@@ -168,10 +169,10 @@ def blocks_of(data: Array, pieces: Array, table: Array, firsts: Array) -> tuple[
     """
     blocks = all_literals = all_sequences = 0
     spare = np.empty(len(FIELDS), np.int64)
-    for f in range(pieces.shape[0]):
-        at, end, nbytes = pieces[f, BEGIN], pieces[f, END], pieces[f, SIZE]
+    for f in range(frames.shape[0]):
+        at, end, nbytes = frames[f, BEGIN], frames[f, END], frames[f, SIZE]
         firsts[f] = blocks
-        if pieces[f, IS_RAW]:
+        if frames[f, IS_RAW]:
             if end - at != nbytes:
                 return LEFT_OUT, 0, 0
             if blocks < table.shape[0]:
@@ -232,15 +233,15 @@ def blocks_of(data: Array, pieces: Array, table: Array, firsts: Array) -> tuple[
             blocks += 1
         if at != end:
             return LEFT_OUT, 0, 0
-    firsts[pieces.shape[0]] = blocks
+    firsts[frames.shape[0]] = blocks
     return blocks, all_literals, all_sequences
 
 
 blocks_of = jit(blocks_of)
 
 
-def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[int, int, int]:
-    """Describe the streams of chunks of Blosc, whose rows are pieces, too.
+def streams_of(data: Array, chunks: Array, width: int, frames: Array) -> tuple[int, int, int]:
+    """Describe the streams of chunks of Blosc, whose rows are frames, too.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[in
         A row for each chunk.
     width : int
         The bytes of an element.
-    pieces : array of int64
+    frames : array of int64
         A row for each stream.
 
     Returns
@@ -285,8 +286,8 @@ def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[in
         if is_raw:
             if stored != _HEADER + nbytes:
                 return LEFT_OUT, 0, 0
-            if count < pieces.shape[0]:
-                row = pieces[count]
+            if count < frames.shape[0]:
+                row = frames[count]
                 row[BEGIN], row[END] = begin + _HEADER, begin + stored
                 row[TARGET], row[SIZE], row[IS_RAW] = target, nbytes, 1
             count += 1
@@ -311,8 +312,8 @@ def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[in
                 at += 4
                 if length > begin + stored - at:
                     return LEFT_OUT, 0, 0
-                if count < pieces.shape[0]:
-                    row = pieces[count]
+                if count < frames.shape[0]:
+                    row = frames[count]
                     row[BEGIN], row[END] = at, at + length
                     row[TARGET], row[SIZE] = target + b * step + k * each, each
                     row[IS_RAW] = length == each
@@ -321,4 +322,4 @@ def pieces_of(data: Array, chunks: Array, width: int, pieces: Array) -> tuple[in
     return count, codec, block
 
 
-pieces_of = jit(pieces_of, allocates=False)
+streams_of = jit(streams_of, allocates=False)

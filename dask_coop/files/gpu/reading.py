@@ -5,7 +5,7 @@ processors to decode::
 
     store --read--> pinned memory --copy--> frames --decode--> cells --gather--> elements
 
-Frames are decoded here if they are many, as each is the work of one warp (`why_not`). If one cannot
+Frames are decoded here if they are many, as each is the work of one warp (`rules`). If one cannot
 be decoded here, the host decodes all, or tells what is wrong.
 """
 
@@ -25,8 +25,8 @@ from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import frames as programs
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import Chain, check_crc32c
-from dask_coop.files.gpu import decoding
+from dask_coop.files.codecs import check_crc32c
+from dask_coop.files.gpu import decoding, rules
 from dask_coop.files.gpu.frames_numba import BEGIN, END, SIZE, TARGET
 from dask_coop.files.layout import ABSENT, Layout
 from dask_coop.files.rates import added
@@ -36,59 +36,11 @@ from dask_coop.files.stores import Request, scratch
 Array = Any
 Host = np.ndarray[Any, Any]
 
-#: The codecs whose frames kernels decode.
-CODECS = ("zstd", "lz4", "blosc")
-
-#: The most bytes of a cell: those of a larger one wait too long for one warp. Blosc cuts its cells.
-_MOST = {"zstd": 4 << 20, "lz4": 256 << 10, "blosc": 64 << 20}
-
-#: The bytes a second that a thread of the host decodes, the seconds that a GPU takes for any cell,
-#: and those for each of its bytes: all cells of a task are decoded at the same time.
-_RATES = {
-    "zstd": (0.75e9, 5e-3, 4.6e-9),
-    "lz4": (1.6e9, 2e-3, 54e-9),
-    "blosc": (1.6e9, 15e-3, 0.0),
-}
-
 #: How many times as much may be decoded as is asked for.
 _MOST_WASTE = 1.5
 
 #: A request within a shard skips gaps of up to so many bytes, and has up to so many in all.
 _GAP_BYTES, _REQUEST_BYTES = 64 << 10, 8 << 20
-
-
-def why_not(chain: Chain) -> str:
-    """Return why a GPU does not decode cells of a chain; empty if it does."""
-    names = [step.name for step in chain.steps]
-    names = names[1:] if names[:1] == ["crc32c"] else names
-    codec = names[0] if names else ""
-    if codec not in CODECS or names[1:] not in ([], ["shuffle"]) or chain.filters:
-        return f"no kernel for {chain.names}"
-    if names[1:] and (codec == "blosc" or _width(chain) != chain.dtype.itemsize):
-        return "elements are shuffled in another way"
-    if chain.nbytes > _MOST[codec]:
-        return f"frames of {chain.nbytes / 2**20:.3g} MiB are faster on the host"
-    is_swapped_complex = chain.dtype.kind == "c" and not chain.dtype.isnative
-    if (
-        chain.dtype.kind not in "biufc"
-        or is_swapped_complex
-        or len(chain.shape) > programs.DIMS[-1]
-    ):
-        return f"no kernel for {len(chain.shape)} axes of {chain.dtype}"
-    return ""
-
-
-def _width(chain: Chain) -> int:
-    """Return the bytes of the elements that the last codec shuffles."""
-    config = chain.steps[-1].config
-    return int(config.get("elementsize") or chain.dtype.itemsize)
-
-
-def _fewest(chain: Chain) -> float:
-    """Return how many bytes take as long on a thread of the host as on the GPU."""
-    names = [step.name for step in chain.steps]
-    rate, fixed, of_bytes = _RATES[names[names[0] == "crc32c"]]
-    return rate * (fixed + of_bytes * chain.nbytes)
 
 
 def read(source: Any, layout: Layout, ranges: list[range]) -> Array | None:
@@ -103,7 +55,7 @@ def read(source: Any, layout: Layout, ranges: list[range]) -> Array | None:
     """
     chain = layout.chain
     wanted = math.prod(map(len, ranges))
-    if not wanted or any(along.step != 1 for along in ranges) or why_not(chain):
+    if not wanted or any(along.step != 1 for along in ranges) or rules.why_not(chain):
         return None
     firsts = [along.start // n for along, n in zip(ranges, chain.shape, strict=True)]
     grid = [
@@ -111,7 +63,9 @@ def read(source: Any, layout: Layout, ranges: list[range]) -> Array | None:
         for along, n, first in zip(ranges, chain.shape, firsts, strict=True)
     ]
     decoded = math.prod(grid) * chain.nbytes
-    is_slower = decoded < _fewest(chain) or decoded > _MOST_WASTE * wanted * chain.dtype.itemsize
+    is_slower = (
+        decoded < rules.fewest_bytes(chain) or decoded > _MOST_WASTE * wanted * chain.dtype.itemsize
+    )
     if is_slower:
         return None
     try:
@@ -166,7 +120,7 @@ def unpack(codes: Array, dtype: Any, fill: Any, scale: Any, offset: Any) -> Arra
 
 
 class _Reading:
-    """The reading of all cells of a part of an array's grid.
+    """The reading of all cells in a box of an array's grid.
 
     Parameters
     ----------
@@ -195,8 +149,8 @@ class _Reading:
         self._cells = cupy.empty(n * self._chain.nbytes, "u1")
         #: Whether each cell is stored.
         self._is_there = np.zeros(n, bool)
-        #: Pieces of the next batch, the bytes that are staged, and what batches returned.
-        self._pieces: list[Host] = []
+        #: Frames of the next batch, the bytes that are staged, and what batches returned.
+        self._frames: list[Host] = []
         self._staged_bytes = 0
         self._failed: list[Array] = []
         self._blocks: set[int] = set()
@@ -295,7 +249,7 @@ class _Reading:
             self._flush()
         if request.nbytes is not None and most > decoding.STAGED_BYTES:
             raise NotSupported("more bytes than the stage has")
-        if not self._pieces:
+        if not self._frames:
             self._staged.wait()
         at = self._staged_bytes
         room = None if request.nbytes is None else self._staged.bytes[at : at + request.nbytes]
@@ -310,43 +264,43 @@ class _Reading:
             if data is not room:
                 self._staged.bytes[at : at + data.nbytes] = data
                 data = self._staged.bytes[at : at + data.nbytes]
-            pieces = np.zeros((len(cells), 5), np.int64)
-            pieces[:, BEGIN], pieces[:, END] = begins, np.where(ends < 0, data.nbytes, ends)
+            frames = np.zeros((len(cells), 5), np.int64)
+            frames[:, BEGIN], frames[:, END] = begins, np.where(ends < 0, data.nbytes, ends)
             if self._is_checked:
-                for begin, end in pieces[:, : END + 1]:
+                for begin, end in frames[:, : END + 1]:
                     check_crc32c(data[begin:end])
-                pieces[:, END] -= 4
+                frames[:, END] -= 4
         self._rate.reading += perf_counter() - start
         self._rate.stored += data.nbytes
-        pieces[:, BEGIN] += at + (4 if self._codec == "lz4" else 0)
-        pieces[:, END] += at
-        pieces[:, TARGET], pieces[:, SIZE] = cells * self._chain.nbytes, self._chain.nbytes
+        frames[:, BEGIN] += at + (4 if self._codec == "lz4" else 0)
+        frames[:, END] += at
+        frames[:, TARGET], frames[:, SIZE] = cells * self._chain.nbytes, self._chain.nbytes
         if self._codec == "lz4" and (
-            (pieces[:, BEGIN] > pieces[:, END]).any() or not self._are_whole(pieces)
+            (frames[:, BEGIN] > frames[:, END]).any() or not self._are_whole(frames)
         ):
             raise NotSupported("a block of LZ4 of another size")
         self._is_there[cells] = True
-        self._pieces.append(pieces)
+        self._frames.append(frames)
         # Kernels read words.
         self._staged_bytes = min(-(-(at + data.nbytes) // 16) * 16, decoding.STAGED_BYTES)
 
-    def _are_whole(self, pieces: Host) -> bool:
+    def _are_whole(self, frames: Host) -> bool:
         """Return whether the sizes before blocks of LZ4 are those of cells."""
-        places = pieces[:, BEGIN, None] - np.arange(4, 0, -1)
+        places = frames[:, BEGIN, None] - np.arange(4, 0, -1)
         sizes = self._staged.bytes[places].astype(np.int64) << np.arange(0, 32, 8)
         return bool((sizes.sum(axis=1) == self._chain.nbytes).all())
 
     def _flush(self) -> None:
-        """Queue the decoding of the pieces that are staged."""
-        if not self._pieces:
+        """Queue the decoding of the frames that are staged."""
+        if not self._frames:
             return
         start = perf_counter()
-        pieces, n = np.concatenate(self._pieces), self._staged_bytes
+        frames, n = np.concatenate(self._frames), self._staged_bytes
         width = self._chain.dtype.itemsize
-        failed, block = decoding.decode(self._codec, width, pieces, self._staged, n, self._cells)
+        failed, block = decoding.decode(self._codec, width, frames, self._staged, n, self._cells)
         self._failed.append(failed)
         self._blocks.add(block)
-        self._pieces, self._staged_bytes = [], 0
+        self._frames, self._staged_bytes = [], 0
         self._rate.decoding += perf_counter() - start
 
     def gather(self, ranges: list[range], out: Array) -> None:
