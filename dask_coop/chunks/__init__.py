@@ -10,6 +10,7 @@ from dask_coop.chunks.backend import (
     is_mapped,
     keeper,
     kind,
+    only_reads,
     put_into,
     read_onto,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "keeper",
     "keeps_mask",
     "kind",
+    "only_reads",
     "put_into",
     "read_onto",
     "refuse_masked",

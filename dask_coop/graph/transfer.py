@@ -41,7 +41,7 @@ from dask.array.core import (
 )
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token, optimize_blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import Dispatch, cached_cumsum
 
@@ -408,8 +408,11 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     Returns
     -------
     Array or None
-        None if tasks do not read their blocks by themselves, and chunks are not `always` kept.
+        None if tasks do not read their blocks by themselves, and chunks are not `always` kept; or
+        if none are kept, and no GPU decodes them.
     """
+    if not keep and not any(map(chunks.only_reads, _sources(x))):
+        return None
     nbytes, direct = configured()
     options = {"keep": keep, "always": always, "nbytes": nbytes, "direct": direct, **declared_by(x)}
     graph, copies, below = x.dask, {}, {x.name}
@@ -439,6 +442,17 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     dependencies = {key: graph.dependencies[key] for key in needed}
     graph = HighLevelGraph({**needed, name: copies}, {**dependencies, name: below})
     return new_da_object(graph, name, x.chunks, meta=meta)
+
+
+def _sources(x: Array) -> Iterator[Any]:
+    """Yield the values that tasks of `x` take for all blocks."""
+    for layer in x.dask.layers.values():
+        values: Iterable[Any] = ()
+        if isinstance(layer, Blockwise):
+            values = (of for of, axes in layer.indices if axes is None)
+        elif type(layer) is MaterializedLayer and len(layer.mapping) == 1:
+            values = layer.mapping.values()
+        yield from (value.value if isinstance(value, DataNode) else value for value in values)
 
 
 def _copies(x: Array, name: str, axes: Any, blocks: tuple[Any, ...], **options: Any) -> Blockwise:
