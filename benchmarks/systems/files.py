@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.systems.files`` writes Zarr arrays, computes the mean of each, then mean and
 standard deviation in one read, and adds the speeds to benchmarks/results/files. With ``--cold`` the
-page cache forgets the files before each call.
+page cache forgets the files before each call. With ``--gpu`` it is Zstd in shards, on a Node.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ SAMPLES = 3
 CHUNKS = (4, 64)
 CODECS = ("Zstd", "Blosc LZ4", "none")
 OURS, DASKS = "dc.from_zarr", "da.from_zarr"
+ON_HOST, ON_GPU = "decoded by the host's threads", "decoded on the GPU"
+#: KiB of a frame of Zstd, and MiB of the shard that has it, which is a chunk of Dask's.
+SHARDS = ((256, 64), (256, 256), (1024, 64), (1024, 256), (4096, 256))
 #: The functions that one call computes.
 WORKS = {"mean": ("mean",), "mean, std": ("mean", "std")}
 
@@ -120,11 +123,85 @@ def measure(folder: Path, gib: float, threads: int, cold: bool) -> Iterator[Row]
         shutil.rmtree(path)
 
 
+def write_shards(folder: Path, gib: float, kib: int, mib: int) -> Path:
+    """Write such an array in shards of cells, encoded by Zstd, and return its path."""
+    import dask_coop as dc
+
+    rows, cell, columns = mib * 2**20 // 4096, kib * 2**10 // 4096, 1024
+    n = max(1, round(gib * 1024 / mib)) * rows
+    noise = da.random.default_rng(0).standard_normal(
+        (n, columns), chunks=(rows, columns), dtype="f4"
+    )
+    smooth = da.from_array(np.sin(np.arange(n) / 5000).astype("f4") * 20, chunks=rows)
+    x = (noise * 3 + smooth[:, None]).round(1)
+    path = folder / f"{kib}-{mib}.zarr"
+    dc.to_zarr(
+        x, path, chunks=(cell, columns), shards=(rows, columns), compressors=compressors("Zstd")
+    )
+    return path
+
+
+def measure_on_gpu(folder: Path, gib: float) -> Iterator[Row]:
+    """Yield a row for each size of frames and contender, of mean and std in one call on a Node."""
+    import dask_coop as dc
+    from dask_coop.files.gpu import rules
+
+    on_gpu = rules.why_not
+    for kib, mib in SHARDS:
+        path = write_shards(folder, gib, kib, mib)
+        results = []
+        for by in (ON_HOST, ON_GPU):
+            # So that frames go to the threads of the host.
+            rules.why_not = on_gpu if by == ON_GPU else lambda chain: "measured beside the GPU"
+            times = []
+            try:
+                for _ in range(SAMPLES):
+                    with dc.Node():
+                        begin = time.perf_counter()
+                        x = dc.to_gpu(dc.from_zarr(str(path)), keep=False)
+                        values = dask.compute(dc.mean(x), dc.std(x))
+                        times.append(time.perf_counter() - begin)
+                        results.append(tuple(map(float, values)))
+            finally:
+                rules.why_not = on_gpu
+            yield {
+                "kib": kib,
+                "mib": mib,
+                "by": by,
+                "gib": gib,
+                "decoded_gb_s": x.nbytes / min(times) / 1e9,
+            }
+        if len({*results}) > 1:
+            raise ArithmeticError(f"the results differ: {results}")
+        shutil.rmtree(path)
+
+
+def figures_on_gpu(rows: list[Row]) -> str:
+    """Return the table of frames on a Node."""
+    rates: dict[tuple[int, int], dict[str, float]] = {}
+    for row in rows:
+        rates.setdefault((row["kib"], row["mib"]), {})[row["by"]] = row["decoded_gb_s"]
+    lines = [
+        [
+            *map(str, key),
+            f"{of[ON_HOST]:.1f}",
+            f"{of[ON_GPU]:.1f}",
+            f"{of[ON_GPU] / of[ON_HOST]:.1f}",
+        ]
+        for key, of in rates.items()
+    ]
+    return report.table(["KiB a frame", "MiB a chunk of Dask's", ON_HOST, ON_GPU, "times"], lines)
+
+
 def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     blocks = []
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text())
+        blocks += order.heading(path, results["machine"])
+        if path.stem.startswith("gpu"):
+            blocks.append(figures_on_gpu(results["rows"]))
+            continue
         rates: dict[tuple[Any, ...], dict[str, float]] = {}
         for row in results["rows"]:
             source = "disk" if row["cold"] else "memory"
@@ -135,7 +212,7 @@ def figures(folder: Path) -> str:
             [*map(str, key), f"{of[DASKS]:.2f}", f"{of[OURS]:.2f}", f"{of[OURS] / of[DASKS]:.1f}"]
             for key, of in rates.items()
         ]
-        blocks += [*order.heading(path, results["machine"]), report.table(head, lines)]
+        blocks.append(report.table(head, lines))
     return "\n\n".join(blocks) or "No results are there yet."
 
 
@@ -146,23 +223,31 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of Dask's scheduler")
     parser.add_argument("--folder", type=Path, help="where to write; a memory file system first")
     parser.add_argument("--cold", action="store_true", help="with a cold page cache")
+    parser.add_argument("--gpu", action="store_true", help="frames of Zstd on a Node of one GPU")
     parser.add_argument("--name", help="of the file of results")
     parser.add_argument("--write", action="store_true", help="only write the page anew")
     options = parser.parse_args()
     if not options.write:
         memory = Path("/dev/shm")
         folder = Path(mkdtemp(dir=options.folder or (memory if memory.is_dir() else None)))
-        path = RESULTS / f"{options.name or f'cpu-{os.cpu_count()}-cores'}.json"
+        usual = "gpu" if options.gpu else f"cpu-{os.cpu_count()}-cores"
+        path = RESULTS / f"{options.name or usual}.json"
         old = json.loads(path.read_text())["rows"] if path.exists() else []
-        rows = [row for row in old if row["cold"] != options.cold]
+        rows = [row for row in old if row.get("cold") != options.cold and not options.gpu]
         try:
-            for row in measure(folder, options.gib, options.threads, options.cold):
+            for row in (
+                measure_on_gpu(folder, options.gib)
+                if options.gpu
+                else measure(folder, options.gib, options.threads, options.cold)
+            ):
                 rows.append(row)
                 print(row, flush=True)
         finally:
             shutil.rmtree(folder)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"machine": order.facts(gpu=False), "rows": rows}, indent=1))
+        path.write_text(
+            json.dumps({"machine": order.facts(gpu=options.gpu), "rows": rows}, indent=1)
+        )
     node.write(figures(RESULTS), PAGE)
 
 

@@ -33,6 +33,7 @@ from dask_coop.api.call.planning import held_graph
 from dask_coop.api.call.report import as_table
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.files import rates
+from dask_coop.files.gpu import rules
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.recognised import stored_in
 from dask_coop.files.stored import StoredArray
@@ -255,6 +256,13 @@ class _Groups:
 def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
     groups = _Groups(graph)
     left = {name: cause for name in groups.nodes if (cause := recall(name))}
+    # The arrays whose chunks are read onto GPUs.
+    copied = {
+        place.name
+        for nodes in groups.nodes.values()
+        for node in nodes
+        if (place := transfer.place_of(node))
+    }
     for names in groups.operations(left):
         tasks = [node for name in names for node in groups.nodes[name]]
         needed = set().union(*(groups.needs[name] for name in names))
@@ -274,7 +282,8 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
             yield Row(cause.function, "Dask", how, cause.cause)
         elif stored := _stored([*tasks, *(node for name in needed for node in groups.nodes[name])]):
             if not all(map(_is_value, tasks)):
-                yield _reads(key_split(names[0]), stored, len(tasks))
+                onto_gpu = not copied.isdisjoint(names)
+                yield _reads(key_split(names[0]), stored, len(tasks), onto_gpu)
         else:
             yield Row(key_split(names[0]), "Dask", _theirs(tasks), "no function of dask_coop")
 
@@ -291,7 +300,7 @@ def _stored(nodes: Iterable[Any]) -> StoredArray | Hdf5Array | None:
     return None
 
 
-def _reads(name: str, stored: StoredArray | Hdf5Array, n: int) -> Row:
+def _reads(name: str, stored: StoredArray | Hdf5Array, n: int, onto_gpu: bool) -> Row:
     """Return the row of an array that is read from a store."""
     elements = f"{stored.dtype} in NumPy chunks"
     if why_not := stored.why_not:
@@ -300,6 +309,9 @@ def _reads(name: str, stored: StoredArray | Hdf5Array, n: int) -> Row:
             theirs = ("Zarr", "through its event loop")
         return Row(name, theirs[0], f"{_count(n, 'task')} {theirs[1]}", why_not)
     seen = f"; {rate}" if (rate := rates.of(stored.source.name)) else ""
+    if onto_gpu and (chain := stored.chain):
+        why_not = rules.why_not(chain)
+        seen = f", {f'on the host: {why_not}' if why_not else 'on GPUs'}{seen}"
     return Row(
         name,
         "dask_coop",

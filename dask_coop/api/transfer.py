@@ -146,10 +146,11 @@ def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Arra
         return x
     if to == "numpy" and x.npartitions > 1 and not math.isnan(x.size):
         return on_host(x, f"to-host-{tokenize(x, *settings)}", meta)
-    if room and keep is not False:
-        name_of_kept = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"
-        if (kept := copied(x, name_of_kept, meta, room, bool(keep))) is not None:
-            return kept
+    if to == "cupy":
+        room = 0 if keep is False else room
+        name_of_copied = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"
+        if (read := copied(x, name_of_copied, meta, room, bool(keep))) is not None:
+            return read
     # Chunks that Dask takes for NumPy's may be CuPy's.
     return x.map_blocks(
         copy_to_host if to == "numpy" else copy_to_gpu,

@@ -10,7 +10,9 @@ from dask_coop.chunks.backend import (
     is_mapped,
     keeper,
     kind,
+    only_reads,
     put_into,
+    read_onto,
 )
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked, unmasked, zeros_like
 
@@ -26,7 +28,9 @@ __all__ = [
     "keeper",
     "keeps_mask",
     "kind",
+    "only_reads",
     "put_into",
+    "read_onto",
     "refuse_masked",
     "unmasked",
     "zeros_like",

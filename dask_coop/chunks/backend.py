@@ -29,6 +29,8 @@ from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct, map_of
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
+from dask_coop.files.recognised import only_reads as only_reads
+from dask_coop.files.stored import onto
 from dask_coop.meters import counted
 
 if TYPE_CHECKING:
@@ -469,6 +471,19 @@ def keeper(kind: str) -> tuple[int | None, int]:
         functions.keeper() if hasattr(functions, "keeper") else (None, 0)
     )
     return device
+
+
+def read_onto(kind: str, source: Any, index: Any) -> Any:
+    """Return elements of an array that is read from files, of a kind if it can be read as such.
+
+    The others come as the array gives them. None if it does more than to read.
+    """
+    functions = import_module(BACKENDS[kind].module)
+    if not only_reads(source) or not hasattr(functions, "reader"):
+        return None
+    with onto(functions.reader()):
+        read = source[index]
+        return read.get_duck_array() if hasattr(read, "get_duck_array") else read
 
 
 def empty_on_host(kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -39,6 +39,7 @@ _WORDS = {
     "bin_index": "histograms",
     "compensated": "sums",
     "copies_numba": "copies to GPUs",
+    "frames_numba": "frames of files",
     "gaps": "gaps and weighted means",
     "group_lanes": "groups",
     "histogram": "histograms",

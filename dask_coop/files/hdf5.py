@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import Bytes, Config, chain
+from dask_coop.files.codecs import Bytes, Chain, Config, chain
 from dask_coop.files.layout import ABSENT, Layout, Shards
 from dask_coop.files.rates import added
-from dask_coop.files.stored import Reading, blaming, cuts, selected
+from dask_coop.files.stored import blaming, cuts, elements, selected
 from dask_coop.files.stores import (
     LocalFiles,
     Request,
@@ -219,11 +219,17 @@ class Hdf5Array:
         return f"{type(self).__name__}({self.source.name!r})"
 
     @property
-    def codecs(self) -> str:
-        """The codecs of its chunks, in the order of decoding."""
+    def chain(self) -> Chain | None:
+        """The codecs of its chunks; None if it has no chunks."""
         with self.source.open() as file:
             layout = self._layout_in(file)
-        return layout.chain.names if isinstance(layout, Layout) else "no codec"
+        return layout.chain if isinstance(layout, Layout) else None
+
+    @property
+    def codecs(self) -> str:
+        """The names of its codecs, in the order of decoding."""
+        chain = self.chain
+        return chain.names if chain else "no codec"
 
     @property
     def why_not(self) -> str:
@@ -247,15 +253,16 @@ class Hdf5Array:
         if taken is None or (self._theirs is not None and self.why_not):
             return self._by_hdf5(index)
         ranges, steps = taken
-        out = np.empty([*map(len, ranges)], self.dtype)
-        if out.size:
-            with self.source.open() as file:
-                layout = self._layout_in(file)
-                if isinstance(layout, Contiguous):
-                    _read_runs(file, layout, ranges, out)
-                else:
-                    is_cut = self._sizes is None or cuts(self._sizes, layout.chain.shape)
-                    Reading(file, layout, out, is_cut).run(ranges)
+        if not all(map(len, ranges)):
+            return np.empty([*map(len, ranges)], self.dtype)[steps]
+        with self.source.open() as file:
+            layout = self._layout_in(file)
+            if isinstance(layout, Contiguous):
+                out = np.empty([*map(len, ranges)], self.dtype)
+                _read_runs(file, layout, ranges, out)
+            else:
+                is_cut = self._sizes is None or cuts(self._sizes, layout.chain.shape)
+                out = elements(file, layout, ranges, is_cut)
         return out[steps]
 
     def _by_hdf5(self, index: Any) -> Any:

@@ -78,6 +78,30 @@ def stored_in(source: Any) -> StoredArray | Hdf5Array | None:
     return source
 
 
+#: xarray's arrays that only pass on what they get.
+_PASSING = {
+    "CopyOnWriteArray",
+    "ImplicitToExplicitIndexingAdapter",
+    "LazilyIndexedArray",
+    "_ElementwiseFunctionArray",
+}
+
+
+def only_reads(source: Any) -> bool:
+    """Return whether a stored array, or a chain with one, does no more than read and unpack."""
+    while not isinstance(source, StoredArray | Hdf5Array):
+        kind = type(source)
+        if kind.__module__ == f"{__package__}.lazy":
+            source = source.stored
+        elif kind.__module__.startswith(_CHAIN) and kind.__name__ in _PASSING:
+            if not isinstance(getattr(source, "func", None), Unpacking | None):
+                return False
+            source = source.array
+        else:
+            return False
+    return True
+
+
 def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:
     stored = StoredArray(array, reader.concurrency)
     if stored.why_not:

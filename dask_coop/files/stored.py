@@ -10,17 +10,18 @@ all of them: see `decoded`.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import accumulate, product, repeat
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import Bytes
+from dask_coop.files.codecs import Bytes, Chain
 from dask_coop.files.decoded import DECODED, Need
 from dask_coop.files.layout import Layout, Shards, layout_of_zarr, place, unit_of
 from dask_coop.files.rates import added
@@ -96,9 +97,14 @@ class StoredArray:
         return f"{type(self).__name__}({self.array!r})"
 
     @property
+    def chain(self) -> Chain | None:
+        """The codecs of its chunks; None if Zarr itself reads it."""
+        return self._layout.chain if self._layout else None
+
+    @property
     def codecs(self) -> str:
-        """The codecs of its chunks, in the order of decoding."""
-        return self._layout.chain.names if self._layout else ""
+        """The names of its codecs, in the order of decoding."""
+        return self.chain.names if self.chain else ""
 
     def is_cut_by(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Return whether chunks of these sizes cut the cells, if Zarr itself does not read them."""
@@ -119,11 +125,65 @@ class StoredArray:
         if self._layout is None or taken is None:
             return self.array[index]
         ranges, steps = taken
-        out = np.empty([*map(len, ranges)], self.dtype)
-        if out.size:
-            Reading(self.source, self._layout, out, self.is_cut).run(ranges)
+        out = elements(self.source, self._layout, ranges, self.is_cut)
         # With an ellipsis, because a scalar of bytes or characters would have a dtype of its own.
         return out[(*steps, ...)]
+
+
+class Reader(Protocol):
+    """How a thread gets elements elsewhere than on the host: the functions of a module."""
+
+    def read(self, source: Any, layout: Layout, ranges: list[range]) -> Any:
+        """Return elements, or None if the host reads them."""
+
+    def unpack(self, codes: Any, dtype: Any, fill: Any, scale: Any, offset: Any) -> Any:
+        """Return the numbers that codes stand for."""
+
+
+class _Onto(threading.local):
+    """The reader of a thread; None for the host."""
+
+    reader: Reader | None = None
+
+
+_onto = _Onto()
+
+
+@contextmanager
+def onto(reader: Reader) -> Iterator[None]:
+    """Have stored arrays that this thread indexes give the arrays of a reader where it has them."""
+    _onto.reader = reader
+    try:
+        yield
+    finally:
+        _onto.reader = None
+
+
+def reader() -> Reader | None:
+    """Return the reader of this thread."""
+    return _onto.reader
+
+
+def elements(
+    source: LocalFiles | ZarrStore, layout: Layout, ranges: list[range], is_cut: bool
+) -> Any:
+    """Return elements of a stored array, a NumPy array or one of this thread's reader.
+
+    Parameters
+    ----------
+    source : LocalFiles or ZarrStore
+    layout : Layout
+    ranges : list of range
+        Those along each axis.
+    is_cut : bool
+        Whether other tasks need other elements of the same cells.
+    """
+    if _onto.reader and (out := _onto.reader.read(source, layout, ranges)) is not None:
+        return out
+    out = np.empty([*map(len, ranges)], layout.dtype)
+    if out.size:
+        Reading(source, layout, out, is_cut).run(ranges)
+    return out
 
 
 def cuts(sizes: tuple[tuple[int, ...], ...], cell: tuple[int, ...]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from dask_coop.errors import NotSupported
+from dask_coop.files import stored
 
 #: The module of xarray's functions, and their names.
 _HOME, _MASK, _SCALE = "xarray.coding.variables", "_apply_mask", "_scale_offset_decoding"
@@ -63,6 +64,12 @@ class Unpacking:
             steps = self._steps(codes)
         except NotSupported:
             steps = None
+        if not isinstance(codes, np.ndarray):
+            reader = stored.reader()
+            if steps is not None and reader is not None:
+                return reader.unpack(codes, *steps)
+            # Its functions are for NumPy.
+            codes = codes.get()
         loop = None if steps is None or codes.size < _FEWEST else _loop()
         if steps is None or loop is None:
             for function in self.functions:
@@ -84,7 +91,8 @@ class Unpacking:
         steps = dict(zip(names, (function.keywords for function in self.functions), strict=True))
         dtypes = {np.dtype(keywords["dtype"]) for keywords in steps.values()}
         dtype = max(dtypes)
-        is_flat = type(codes) is np.ndarray and codes.flags.c_contiguous and codes.dtype.isnative
+        is_masked = isinstance(codes, np.ndarray) and type(codes) is not np.ndarray
+        is_flat = not is_masked and codes.flags.c_contiguous and codes.dtype.isnative
         # Each code is exactly a number of the result's dtype.
         fits = codes.dtype.kind in "iu" and codes.dtype.itemsize * 2 <= dtype.itemsize <= 8
         if not (is_flat and fits and len(dtypes) == 1 and dtype.kind == "f"):

@@ -20,6 +20,7 @@ itself is replaced, and restored when nobody wants it any more.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -29,11 +30,19 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from dask.array.core import Array, finalize, load_store_chunk, new_da_object
+from dask.array.core import (
+    Array,
+    finalize,
+    getter,
+    getter_inline,
+    getter_nofancy,
+    load_store_chunk,
+    new_da_object,
+)
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token, optimize_blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import DataNode, GraphNode, Task, TaskRef
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import Dispatch, cached_cumsum
 
 from dask_coop import chunks
@@ -44,6 +53,7 @@ from dask_coop.chunks.sources import stamps
 from dask_coop.graph import config
 from dask_coop.graph.fusion import Blocks, Sources, owners
 from dask_coop.graph.inputs import leaves
+from dask_coop.graph.tasks import is_fused
 
 #: The bytes of pinned memory for a GPU, None for the default; and whether to read files directly.
 Configured = tuple[int | None, Direct]
@@ -53,6 +63,9 @@ LEAST_BYTES = 16 << 20
 
 #: Most tasks of a graph to look through for those that read one block each.
 MOST_TASKS = 5_000
+
+#: Dask's functions that read blocks of arrays.
+_GETTERS = (getter, getter_inline, getter_nofancy)
 
 #: Dask's dispatches, with the kinds of arrays that they take and return.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
@@ -227,6 +240,30 @@ class Place:
     index: tuple[int, ...]
 
 
+def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
+    """Return a task that reads onto the current GPU; None if it does more than to read."""
+    if not isinstance(task, Task):
+        return task if isinstance(task, DataNode | Alias) else None
+    if is_fused(task):
+        inner = {key: _reading_onto_gpu(step) for key, step in task.args[0].items()}
+        if None in inner.values():
+            return None
+        return Task(task.key, task.func, inner, *task.args[1:], **task.kwargs)
+    if task.func in _GETTERS:
+        return Task(task.key, _get, *task.args, **task.kwargs)
+    return task if task.func is operator.getitem else None
+
+
+def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:
+    """Call Dask's `getter`, but read onto the current GPU if that can decode the chunks."""
+    whole = index if isinstance(index, tuple) else (index,)
+    if asarray and not any(i is None for i in whole):
+        with lock or nullcontext():
+            if (read := chunks.read_onto("cupy", source, index)) is not None:
+                return read
+    return getter(source, index, asarray, lock)
+
+
 class Places(BlockwiseDep):  # type: ignore[misc]
     """The places of the blocks of an array."""
 
@@ -259,9 +296,14 @@ class Reading:
     task: GraphNode
     names: tuple[Any, ...]
 
+    @property
+    def onto_gpu(self) -> GraphNode | None:
+        """The task that reads onto the current GPU; None if it does more than to read."""
+        return _reading_onto_gpu(self.task)
+
     def __call__(self, inputs: Iterable[Any]) -> Any:
-        """Run the task with its inputs."""
-        return self.task(dict(zip(self.names, inputs, strict=True)))
+        """Run the task with its inputs; a block that it only reads may come onto the GPU."""
+        return (self.onto_gpu or self.task)(dict(zip(self.names, inputs, strict=True)))
 
 
 def copy_once(
@@ -298,8 +340,8 @@ def copy_once(
         seen = None if reading is None else stamps(leaves((reading.task, inputs)))
         return () if always and seen is None else seen
 
-    gpu, total = chunks.keeper("cupy")
-    source = stamp()
+    gpu, total = chunks.keeper("cupy") if keep else (None, 0)
+    source = None if gpu is None else stamp()
     if gpu is None or source is None:
         return copy_to_gpu(read(), nbytes, direct, declared=declared)
     if (kept := KEPT_CHUNKS.find(gpu, place, source)) is not None:
@@ -310,7 +352,8 @@ def copy_once(
         not always and chunks.is_mapped(block) and not _reads_npy(reading and reading.task, inputs)
     )
     # Not if it was on a GPU before, or if the source has changed meanwhile.
-    if chunk is not block and not may_change and stamp() == source:
+    was_there = chunk is block and (reading is None or reading.onto_gpu is None)
+    if not was_there and not may_change and stamp() == source:
         limit = keep * total if isinstance(keep, float) else keep
         KEPT_CHUNKS.put(gpu, place, source, chunk, int(limit))
     return chunk
@@ -365,8 +408,11 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     Returns
     -------
     Array or None
-        None if tasks do not read their blocks by themselves, and chunks are not `always` kept.
+        None if tasks do not read their blocks by themselves, and chunks are not `always` kept; or
+        if none are kept, and no GPU decodes them.
     """
+    if not keep and not any(map(chunks.only_reads, _sources(x))):
+        return None
     nbytes, direct = configured()
     options = {"keep": keep, "always": always, "nbytes": nbytes, "direct": direct, **declared_by(x)}
     graph, copies, below = x.dask, {}, {x.name}
@@ -396,6 +442,17 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     dependencies = {key: graph.dependencies[key] for key in needed}
     graph = HighLevelGraph({**needed, name: copies}, {**dependencies, name: below})
     return new_da_object(graph, name, x.chunks, meta=meta)
+
+
+def _sources(x: Array) -> Iterator[Any]:
+    """Yield the values that tasks of `x` take for all blocks."""
+    for layer in x.dask.layers.values():
+        values: Iterable[Any] = ()
+        if isinstance(layer, Blockwise):
+            values = (of for of, axes in layer.indices if axes is None)
+        elif type(layer) is MaterializedLayer and len(layer.mapping) == 1:
+            values = layer.mapping.values()
+        yield from (value.value if isinstance(value, DataNode) else value for value in values)
 
 
 def _copies(x: Array, name: str, axes: Any, blocks: tuple[Any, ...], **options: Any) -> Blockwise:

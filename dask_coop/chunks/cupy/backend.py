@@ -251,6 +251,13 @@ def keeper() -> tuple[int | None, int]:
     return pressure.keeper(KEPT_CHUNKS.free)
 
 
+def reader() -> Any:
+    """Return the module that reads stored arrays onto the current GPU."""
+    from dask_coop.files.gpu import reading
+
+    return reading
+
+
 def empty_on_host(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return a new array on the host for chunks that leave a GPU."""
     return transfer.empty_on_host(shape, dtype)

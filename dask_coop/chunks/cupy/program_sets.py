@@ -58,6 +58,7 @@ from dask_coop.chunks.cupy.programs_list import (
 )
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
+    frames,
     histogram,
     matmul,
     multichunk,
@@ -228,4 +229,6 @@ def everything() -> list[str]:
     sources.update(dict.fromkeys(all_scans()))
     sources.update(dict.fromkeys(gaps()))
     sources.update(dict.fromkeys(selections()))
+    sources.update(dict.fromkeys(frames.programs()))
+    sources.update(dict.fromkeys(frames.unpackings()))
     return list(sources)

@@ -1,0 +1,1 @@
+"""Decode stored chunks on a GPU."""

@@ -1,0 +1,229 @@
+"""Stored arrays decoded on a GPU have the values that Zarr reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+
+import dask_coop as dc
+from dask_coop.files import stored
+from dask_coop.files.gpu import rules
+
+zarr = pytest.importorskip("zarr")
+cupy = pytest.importorskip("cupy")
+
+pytestmark = pytest.mark.gpu
+
+RNG = np.random.default_rng(5)
+#: An array of some MiB, whose chunks end beyond it.
+SHAPE, CHUNKS, SHARDS = (195, 63, 250), (50, 32, 64), (100, 64, 128)
+
+CODECS: dict[str, Any] = {
+    "Zstd": "ZstdCodec",
+    "Blosc LZ4": ("BloscCodec", {"cname": "lz4", "shuffle": "shuffle"}),
+    "Blosc LZ4HC without shuffle": ("BloscCodec", {"cname": "lz4hc", "shuffle": "noshuffle"}),
+    "Blosc Zstd": ("BloscCodec", {"cname": "zstd", "shuffle": "shuffle", "clevel": 3}),
+}
+
+
+def compressors(name: str) -> Any:
+    """Return the compressors of Zarr's format 3 by a name."""
+    kind = CODECS[name]
+    kind, options = kind if isinstance(kind, tuple) else (kind, {})
+    return [getattr(zarr.codecs, kind)(**options)]
+
+
+def numbers(dtype: Any, shape: tuple[int, ...] = SHAPE) -> Any:
+    """Return numbers that compress somewhat."""
+    dtype = np.dtype(dtype)
+    x = np.round(np.cumsum(RNG.standard_normal(shape), axis=-1) * 10)
+    if dtype.kind == "c":
+        return (x + 1j * x[::-1]).astype(dtype)
+    return (x % 2 > 0 if dtype.kind == "b" else np.abs(x) if dtype.kind == "u" else x).astype(dtype)
+
+
+def read_there(array: Any, *index: slice) -> tuple[Any, Any]:
+    """Return elements as a GPU reads them, None if it does not, and as Zarr reads them."""
+    from dask_coop.files.gpu import reading
+
+    source = stored.StoredArray(array, 8)
+    assert source._layout is not None
+    taken = stored.selected(index, source.shape)
+    assert taken is not None
+    return reading.read(source.source, source._layout, taken[0]), array[index]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("dtype", ["i1", "u2", "f4", ">f4", "f8", "c16", "bool", ">i2", "f2"])
+@pytest.mark.parametrize("shards", [None, SHARDS])
+def test_decoded_there(codec: str, dtype: str, shards: Any) -> None:
+    """All of an array, and a box of it."""
+    x = numbers(dtype)
+    endian = {"serializer": zarr.codecs.BytesCodec(endian="big")} if dtype[0] == ">" else {}
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(),
+        shape=SHAPE,
+        chunks=CHUNKS,
+        shards=shards,
+        dtype=np.dtype(dtype).newbyteorder("="),
+        compressors=compressors(codec),
+        **endian,
+    )
+    array[:] = x
+    for index in ((), (slice(3, 193), slice(1, 62), slice(5, 249))):
+        got, want = read_there(array, *index)
+        assert got is not None
+        assert got.dtype == want.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(got.get(), want)
+
+
+@pytest.fixture(autouse=True)
+def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode few cells, too, where the host would take less time."""
+    monkeypatch.setattr(rules, "fewest_bytes", lambda chain: 1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("name", ["zstd", "lz4"])
+def test_format_2(order: Any, shuffled: bool, name: str) -> None:
+    """Filters, orders and missing chunks of format 2."""
+    import numcodecs
+
+    filters = [numcodecs.Shuffle(4)] if shuffled else None
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(),
+        shape=SHAPE,
+        chunks=CHUNKS,
+        dtype="i4",
+        order=order,
+        filters=filters,
+        compressors=numcodecs.get_codec({"id": name}),
+        zarr_format=2,
+        fill_value=-7,
+    )
+    array[:150] = numbers("i4")[:150]
+    got, want = read_there(array)
+    if name == "lz4" and array.chunks and np.prod(array.chunks) * 4 > 256 << 10:
+        assert got is None
+    else:
+        np.testing.assert_array_equal(got.get(), want)
+
+
+def test_checked_frames() -> None:
+    """Frames behind checksums are checked by the host, and decoded there."""
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(),
+        shape=SHAPE,
+        chunks=CHUNKS,
+        dtype="f4",
+        compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
+    )
+    array[:] = numbers("f4")
+    got, want = read_there(array)
+    np.testing.assert_array_equal(got.get(), want)
+
+
+def test_public_functions_decode_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`to_gpu` of a stored array, by Dask's threads and by Node, and what is kept."""
+    from dask_coop.files.gpu import reading
+
+    x = numbers("f4")
+    array = zarr.create_array(tmp_path / "x", data=x, chunks=CHUNKS, shards=SHARDS)
+    decoded = []
+    read = reading.read
+    monkeypatch.setattr(reading, "read", lambda *args: decoded.append(got := read(*args)) or got)
+    lazy = dc.to_gpu(dc.from_zarr(str(tmp_path / "x"), chunks=(200, 64, 128)), keep=False)
+    np.testing.assert_allclose(float(dc.sum(lazy).compute()), x.sum(dtype="f8"), rtol=1e-6)
+    assert decoded
+    assert all(type(got) is cupy.ndarray for got in decoded if got is not None)
+    assert any(got is not None for got in decoded)
+    with dc.Node():
+        np.testing.assert_allclose(float(dc.sum(lazy).compute()), x.sum(dtype="f8"), rtol=1e-6)
+        np.testing.assert_array_equal(dask.compute(lazy)[0].get(), x)
+    assert array.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"dtype": "i2", "scale_factor": 0.01, "add_offset": 3.25, "_FillValue": -999},
+        {"dtype": "i2", "scale_factor": np.float32(0.1), "_FillValue": -999},
+        {"dtype": "u1", "add_offset": np.float32(0.5), "_FillValue": 255},
+    ],
+)
+def test_packed_numbers(tmp_path: Path, encoding: dict[str, Any]) -> None:
+    """xarray's packed numbers are unpacked there, to the same bits."""
+    xr = pytest.importorskip("xarray")
+    from dask_coop.api.call.reading import read_by_us
+    from dask_coop.files.gpu import reading
+
+    values = np.round(RNG.uniform(1, 100, (4000, 2000)), 1)
+    values[::7, ::3] = np.nan
+    data = xr.Dataset({"t": (("y", "x"), values)})
+    options = {**encoding, "chunks": (500, 500)}
+    data.to_zarr(tmp_path / "t", encoding={"t": options}, consolidated=False)
+    opened = xr.open_zarr(tmp_path / "t", chunks={"y": 4000, "x": 2000}, consolidated=False)
+    want = opened.t.values
+    unpacked = []
+    with pytest.MonkeyPatch.context() as patch:
+        unpack = reading.unpack
+        patch.setattr(reading, "unpack", lambda *args: unpacked.append(1) or unpack(*args))
+        got = dc.to_gpu(read_by_us(opened.t.data)).compute(scheduler="sync").get()
+    assert unpacked
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got.view("u1"), want.view("u1"))
+
+
+@pytest.mark.parametrize("codec", ["Zstd", "Blosc LZ4", "Blosc Zstd"])
+def test_damaged_frames(codec: str) -> None:
+    """A frame that lies never gives other values than the host's, and the GPU goes on."""
+    store = zarr.storage.MemoryStore()
+    array = zarr.create_array(
+        store,
+        shape=(4, 256 << 10),
+        chunks=(1, 256 << 10),
+        dtype="i2",
+        compressors=compressors(codec),
+    )
+    x = numbers("i2", (4, 256 << 10))
+    array[:] = x
+    keys = [key for key in store._store_dict if "c/" in key]
+    whole = {key: store._store_dict[key] for key in keys}
+    buffers = type(next(iter(whole.values())))
+    for turn in range(150):
+        key = keys[turn % len(keys)]
+        data = np.frombuffer(whole[key].to_bytes(), "u1").copy()
+        match turn % 4:
+            case 0:
+                data = data[: RNG.integers(1, data.size)]
+            case 1:
+                data[RNG.integers(0, 40)] ^= 1 << RNG.integers(8)
+            case 2:
+                data[RNG.integers(0, data.size, 9)] = RNG.integers(0, 256, 9)
+            case _:
+                data[RNG.integers(data.size) :][:64] = 255
+        store._store_dict[key] = buffers.from_bytes(data.tobytes())
+        source = stored.StoredArray(array, 8)
+        try:
+            want = source[:]
+        except OSError:
+            want = None
+        got, _ = (None, None) if want is None else read_there(array)
+        if want is None:
+            assert source._layout is not None
+            from dask_coop.files.gpu import reading
+
+            ranges = [range(n) for n in array.shape]
+            got = reading.read(source.source, source._layout, ranges)
+            # What the host looks at besides may be all that is wrong.
+            assert got is None or (got.get() == x).all()
+        elif got is not None:
+            np.testing.assert_array_equal(got.get(), want)
+        store._store_dict[key] = whole[key]
+    got, _ = read_there(array)
+    np.testing.assert_array_equal(got.get(), x)

@@ -1,0 +1,29 @@
+// Stands for kernels/config.cuh, so that the host's compiler takes kernels of one thread.
+#pragma once
+
+#define __device__
+#define __shared__ static
+
+namespace coop {
+using i64 = long long;
+using u64 = unsigned long long;
+constexpr int warp_size = 32;
+constexpr unsigned full_mask = ~0u;
+}  // namespace coop
+
+struct Place {
+  unsigned x;
+};
+static Place threadIdx, blockIdx;
+
+static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline void __syncwarp(unsigned) {}
+static inline void __syncthreads() {}
+static inline bool __all_sync(unsigned, bool x) { return x; }
+static inline unsigned __ballot_sync(unsigned, bool x) { return x; }
+template <class T> static inline T __shfl_sync(unsigned, T x, int, int) { return x; }
+template <class T> static inline T __shfl_up_sync(unsigned, T x, int, int) { return x; }
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, int shift) {
+  return shift & 31 ? high << (shift & 31) | low >> (32 - (shift & 31)) : high;
+}
