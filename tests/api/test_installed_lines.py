@@ -260,15 +260,12 @@ def test_methods_of_arrays_on_any_chunks_are_those_in_memory(xp: ModuleType) -> 
     y[rng.random(y.shape) < 0.3] = np.nan
     in_memory = xr.DataArray(y, {"t": np.arange(30.0)}, ("t", "a"), name="x")
     x = in_memory.copy(data=to_chunks(xp, y, (7, 3)))
+    calls = ["x.interpolate_na('t', limit=2)", "x.interpolate_na('t', max_gap=3)"]
+    if xp is np:
+        # xarray divides coefficients by an array of NumPy's, which CuPy refuses.
+        calls.append("x.polyfit('t', 1).polyfit_coefficients")
     with dc.installed():
-        found = {
-            call: eval(call, {"x": x})
-            for call in (
-                "x.interpolate_na('t', limit=2)",
-                "x.interpolate_na('t', max_gap=3)",
-                "x.polyfit('t', 1).polyfit_coefficients",
-            )
-        }
+        found = {call: eval(call, {"x": x}) for call in calls}
         means = x.rolling_exp(t=3).mean()
     for call, lazy in found.items():
         expected = eval(call, {"x": in_memory}).transpose(*lazy.dims)
