@@ -42,7 +42,9 @@ def engine_of(case: Case, seed: int, index: int, xp: ModuleType, allowed: tuple[
     on_gpu = xp is not np
     able = {"graph": True, "node": on_gpu, "collective": _has_engine(case), "held": on_gpu}
     # Files are read as Dask's arrays, and theirs have no `to_backend` for NumPy.
-    is_dasks = case.installed or case.family == "file" or getattr(case, "backend", False)
+    is_dasks = (
+        case.installed or case.family in ("file", "stored") or getattr(case, "backend", False)
+    )
     is_dasks = is_dasks or da.array_expr_enabled()
     able["dask-array"] = _have_theirs() and not is_dasks
     others = [name for name in allowed if name != "graph" and able[name]]

@@ -82,6 +82,7 @@ FAMILIES = {
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "choice": Family(selections.draw_choice, selections.expect_choice, 1),
     "file": Family(files.draw_file, files.expect_file, 1),
+    "stored": Family(files.draw_zarr, files.expect_file, 1),
     "written": Family(files.draw_written, files.expect_written, 1),
     "dataset": Family(files.draw_dataset, files.expect_file, 1),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),

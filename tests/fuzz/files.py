@@ -14,6 +14,7 @@ import numpy as np
 from dask.tokenize import tokenize
 
 import dask_coop as dc
+from dask_coop.files.gpu import rules
 from fuzz import draw
 from fuzz.case import Case, show_array
 from fuzz.exact import Expected
@@ -94,6 +95,52 @@ class OfDataset(OfFile):
         return f"{written} or dc.to_host(da.from_array(h5py.File('x.h5')['x'], {chunks}))"
 
 
+@dataclass(frozen=True)
+class OfZarr(OfFile):
+    """An array that Zarr writes first, in chunks and by codecs that differ; a GPU decodes any."""
+
+    def _options(self, digest: bytes) -> dict[str, Any]:
+        """Return how it is stored."""
+        version = 2 + digest[0] % 2
+        codecs = [*_CODECS[version], *_OF_GPUS[version]]
+        chunks = tuple(
+            1 + byte % max(n, 1) for n, byte in zip(self.x.shape, digest[2:], strict=False)
+        )
+        options: dict[str, Any] = {"chunks": chunks, "compressors": codecs[digest[1] % len(codecs)]}
+        if version == 3 and chunks and digest[0] & 2:
+            options["shards"] = tuple(2 * n for n in chunks)
+        if version == 2 and digest[0] & 4:
+            options["order"] = "F"
+        return {"zarr_format": version, **options}
+
+    def call(self, xp: Any) -> tuple[Any, ...]:
+        """Return the stored array, by way of a GPU for its chunks."""
+        import zarr
+
+        described = f"{self.x.dtype.str} {self.x.shape}".encode() + self.x.tobytes()
+        digest = hashlib.sha256(described).digest()
+        path = Path(_folder().name) / f"{digest.hex()}.zarr"
+        if not path.exists():
+            zarr.create_array(path, data=self.x, **self._options(digest))
+        x = dc.from_zarr(str(path), chunks=self.inputs[0].chunks)
+        if xp is not np:
+            # Otherwise the host would decode arrays that are so small.
+            rules.fewest_bytes = lambda chain: 1
+            x = dc.to_host(dc.to_gpu(x, keep=False))
+        return (x,)
+
+    def code(self, xp: Any) -> str:
+        """Return that as a line of Python."""
+        written = f"zarr.create_array('x.zarr', data={show_array(self.x)})"
+        return f"{written} and dc.from_zarr('x.zarr', chunks={self.inputs[0].chunks})"
+
+
+def draw_zarr(rng: draw.Generator) -> Case:
+    """Draw an array and its chunks."""
+    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, least=1))
+    return OfZarr("stored", "from_zarr", (draw.operand(rng, array),))
+
+
 def draw_dataset(rng: draw.Generator) -> Case:
     """Draw an array and its chunks."""
     array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, least=1))
@@ -137,6 +184,19 @@ _CODECS: dict[int, list[dict[str, Any] | None]] = {
         {"name": "zstd", "configuration": {"level": 1, "checksum": True}},
         {"name": "gzip", "configuration": {"level": 1}},
         {"name": "crc32c"},
+    ],
+}
+
+
+#: More codecs, which kernels decode.
+_OF_GPUS: dict[int, list[dict[str, Any]]] = {
+    2: [
+        {"id": "blosc", "cname": "lz4", "shuffle": 1, "clevel": 5, "blocksize": 0},
+        {"id": "blosc", "cname": "zstd", "shuffle": 0, "clevel": 3, "blocksize": 0},
+    ],
+    3: [
+        {"name": "zstd", "configuration": {"level": 9, "checksum": False}},
+        {"name": "zstd", "configuration": {"level": 1, "checksum": False}},
     ],
 }
 

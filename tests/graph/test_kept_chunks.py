@@ -346,6 +346,27 @@ def test_explain_shows_readings_and_what_is_kept(tmp_path: Path) -> None:
         ) in rows
 
 
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(
+    ("codec", "where"),
+    [
+        ({"id": "zstd", "level": 1}, "zstd, on GPUs"),
+        ({"id": "zlib", "level": 1}, "zlib, on the host: no kernel for zlib"),
+    ],
+)
+@pytest.mark.parametrize("keep", [None, False])
+def test_explain_says_where_chunks_are_decoded(
+    tmp_path: Path, codec: dict[str, Any], where: str, keep: bool | None
+) -> None:
+    """Also if none are kept, as only readings of tasks' own can be decoded on a GPU."""
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "x", data=X, chunks=CHUNKS, compressors=codec, zarr_format=2)
+    total = dc.sum(dc.to_gpu(dc.from_zarr(str(tmp_path / "x")), keep=keep))
+    rows = {row.operation: row.method for row in dc.explain(total)}
+    assert rows["from-zarr"] == f"4 tasks that read and decode {where}"
+    np.testing.assert_allclose(total.compute(), X.sum())
+
+
 STEPS: list[Callable[[Any, Any], Any]] = [
     lambda x, n: x[n : n + 30],
     lambda x, n: x[:, ::2],
