@@ -6,8 +6,9 @@ The stamp of a source changes with it:
 .npy files and read-only maps of files       the file's time of modification, bytes, inode
 datasets of h5py that are open for reading,  the same
 and files behind xarray's lazy arrays
-Zarr arrays in a local folder                the latest of these times, and bytes and number
-                                             of the files
+Zarr arrays in a local folder                the same, of the files of the chunks that are
+                                             read; or the latest of these times, and bytes and
+                                             number of all files
 the path of a file or a local folder that a  the same
 function gets
 small arrays                                 their elements
@@ -30,7 +31,7 @@ import numpy as np
 from dask_coop.chunks.files import NpyArray
 from dask_coop.files.hdf5 import Hdf5Array
 from dask_coop.files.recognised import stored_in
-from dask_coop.files.stored import local_root
+from dask_coop.files.stored import StoredArray, local_root
 from dask_coop.files.stores import is_settled, state_of
 
 #: Most bytes of an array in memory that is compared by its elements.
@@ -47,6 +48,14 @@ def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
         return tuple(stamp for value in values for stamp in _stamps(value))
     except (LookupError, OSError):
         return None
+
+
+def stamps_of_elements(source: Any, index: Any) -> tuple[Hashable, ...] | None:
+    """Return the stamps of the files that have elements of a stored array; None if not known."""
+    if not isinstance(source, StoredArray):
+        return None
+    states = source.states(index, MOST_FILES)
+    return None if states is None else (source.source.name, *states)
 
 
 def _stamps(value: Any) -> Iterator[Hashable]:

@@ -32,6 +32,10 @@ _GAP_BYTES = 64 << 10
 _REQUEST_BYTES = 8 << 20
 
 
+#: The files of the metadata of an array, of either format.
+_METADATA = ("zarr.json", ".zarray")
+
+
 class Cell(NamedTuple):
     """The elements of a cell that an index selects.
 
@@ -118,6 +122,24 @@ class StoredArray:
         if root is None:
             return ZarrStore(array.store, array.path, self.concurrency)
         return LocalFiles(f"{root}/{array.path}".rstrip("/"))
+
+    def states(self, index: Any, most: int) -> Any:
+        """Return the states of the files that have elements, as `LocalFiles.states` does.
+
+        None also if Zarr itself reads them, from other stores or from more than `most` files.
+        """
+        taken = None if self._layout is None else selected(index, self.shape)
+        source = self.source
+        if self._layout is None or taken is None or not isinstance(source, LocalFiles):
+            return None
+        along = [
+            range(some[0] // n, some[-1] // n + 1) if some else range(0)
+            for some, n in zip(taken[0], self.chunks, strict=True)
+        ]
+        if math.prod(map(len, along)) > most:
+            return None
+        keys = map(self._layout.key, product(*along))
+        return source.states([*_METADATA, *keys])
 
     def __getitem__(self, index: Any) -> Any:
         """Return elements; Zarr itself has indices other than slices and integers."""

@@ -162,6 +162,20 @@ class LocalFiles:
             return None
         return state if is_settled(state[0]) else None
 
+    def states(self, keys: Iterable[str]) -> tuple[tuple[int, ...] | None, ...] | None:
+        """Return time, size and inode of files, None for a missing one; None as for `stamp`."""
+        states: list[tuple[int, ...] | None] = []
+        for key in keys:
+            try:
+                state = state_of(os.stat(os.path.join(self.name, key)))
+            except (FileNotFoundError, NotADirectoryError):
+                states.append(None)
+                continue
+            if not is_settled(state[0]):
+                return None
+            states.append(state)
+        return tuple(states)
+
     def write(self, key: str, buffers: Iterable[Any], sync: bool) -> None:
         """Write a file, which has its name once it is whole.
 

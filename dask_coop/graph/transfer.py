@@ -49,7 +49,7 @@ from dask_coop import chunks
 from dask_coop.chunks.dtypes import Declared, casts, declared_by
 from dask_coop.chunks.files import Direct, NpyArray
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.chunks.sources import stamps
+from dask_coop.chunks.sources import stamps, stamps_of_elements
 from dask_coop.graph import config
 from dask_coop.graph.fusion import Blocks, Sources, owners
 from dask_coop.graph.inputs import leaves
@@ -254,6 +254,23 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
     return task if task.func is operator.getitem else None
 
 
+def _taken(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the sources that a task reads, with the index of each, given its inputs by name."""
+
+    def value(argument: Any) -> Any:
+        argument = named.get(argument.key) if isinstance(argument, TaskRef) else argument
+        return argument.value if isinstance(argument, DataNode) else argument
+
+    if is_fused(task):
+        inner, _, names, *inputs = task.args
+        outside = dict(zip(names, map(value, inputs), strict=True))
+        for step in inner.values():
+            yield from _taken(step, {**inner, **outside})
+    elif isinstance(task, Task) and task.func in _GETTERS:
+        source, index = map(value, task.args[:2])
+        yield source, index
+
+
 def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:
     """Call Dask's `getter`, but read onto the current GPU if that can decode the chunks."""
     whole = index if isinstance(index, tuple) else (index,)
@@ -296,6 +313,15 @@ class Reading:
     task: GraphNode
     names: tuple[Any, ...]
 
+    def stamps(self, inputs: Iterable[Any]) -> Any:
+        """Return the stamps of its sources; of a stored array those of the chunks that it takes."""
+        if self.onto_gpu is not None:
+            named = dict(zip(self.names, inputs, strict=True))
+            of_each = [stamps_of_elements(*taken) for taken in _taken(self.task, named)]
+            if of_each and None not in of_each:
+                return tuple(of_each)
+        return stamps(leaves((self.task, inputs)))
+
     @property
     def onto_gpu(self) -> GraphNode | None:
         """The task that reads onto the current GPU; None if it does more than to read."""
@@ -337,7 +363,7 @@ def copy_once(
         return inputs[0] if reading is None else reading(inputs)
 
     def stamp() -> Any:
-        seen = None if reading is None else stamps(leaves((reading.task, inputs)))
+        seen = None if reading is None else reading.stamps(inputs)
         return () if always and seen is None else seen
 
     gpu, total = chunks.keeper("cupy") if keep else (None, 0)

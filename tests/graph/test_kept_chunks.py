@@ -367,6 +367,35 @@ def test_explain_says_where_chunks_are_decoded(
     np.testing.assert_allclose(total.compute(), X.sum())
 
 
+@pytest.mark.usefixtures("gpus")
+def test_of_many_files_those_that_are_read_count(tmp_path: Path, reads: list[None]) -> None:
+    """A chunk stays while the file that has it does, however many others there are."""
+    zarr = pytest.importorskip("zarr")
+    n = sources.MOST_FILES + 10
+    array = zarr.create_array(tmp_path / "x", shape=(n,), chunks=(1,), dtype="f8", fill_value=-1)
+    array[: n - 1] = np.arange(n - 1.0)
+    age(tmp_path)
+    x = dc.from_zarr(str(tmp_path / "x"))
+    ends = dc.to_gpu(da.concatenate([x[:2], x[-2:]]))
+
+    def total() -> float:
+        reads.clear()
+        return float(dc.sum(ends).compute(scheduler="sync"))
+
+    assert total() == 0 + 1 + n - 2 - 1
+    assert len(reads) == 4
+    assert total() == n - 2
+    assert not reads
+    array[5] = 7
+    assert total() == n - 2
+    assert not reads
+    # One that was there, and one that was not.
+    array[1], array[n - 1] = 9, 2
+    age(tmp_path)
+    assert total() == 9 + n - 2 + 2
+    assert len(reads) == 2
+
+
 STEPS: list[Callable[[Any, Any], Any]] = [
     lambda x, n: x[n : n + 30],
     lambda x, n: x[:, ::2],
