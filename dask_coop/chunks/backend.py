@@ -478,10 +478,17 @@ def read_onto(kind: str, source: Any, index: Any) -> Any:
 
     The others come as the array gives them. None if it does more than to read.
     """
-    functions = import_module(BACKENDS[kind].module)
-    if not only_reads(source) or not hasattr(functions, "reader"):
+    if not only_reads(source):
         return None
-    with onto(functions.reader()):
+    try:
+        functions = import_module(BACKENDS[kind].module)
+    except ImportError:
+        # The copy that follows says so.
+        return None
+    reader = functions.reader() if hasattr(functions, "reader") else None
+    if reader is None:
+        return None
+    with onto(reader):
         read = source[index]
         return read.get_duck_array() if hasattr(read, "get_duck_array") else read
 

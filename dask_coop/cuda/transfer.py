@@ -330,8 +330,14 @@ def _functions() -> Any:
     return loops.Functions(*(ctypes.cast(item, ctypes.c_void_p).value for item in called))
 
 
+#: Functions that free more pinned memory.
+CLOSED_TOO: list[Callable[[], None]] = []
+
+
 def close() -> None:
     """Free the pinned memory of all GPUs and the kept memory; the next copy allocates it again."""
+    for function in CLOSED_TOO:
+        function()
     with _lock:
         for rings in _rings.values():
             for ring in rings:

@@ -174,11 +174,11 @@ _onto = _Onto()
 @contextmanager
 def onto(reader: Reader) -> Iterator[None]:
     """Have stored arrays that this thread indexes give the arrays of a reader where it has them."""
-    _onto.reader = reader
+    before, _onto.reader = _onto.reader, reader
     try:
         yield
     finally:
-        _onto.reader = None
+        _onto.reader = before
 
 
 def reader() -> Reader | None:

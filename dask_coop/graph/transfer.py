@@ -316,11 +316,19 @@ class Reading:
     def stamps(self, inputs: Iterable[Any]) -> Any:
         """Return the stamps of its sources; of a stored array those of the chunks that it takes."""
         if self.onto_gpu is not None:
-            named = dict(zip(self.names, inputs, strict=True))
-            of_each = [stamps_of_elements(*taken) for taken in _taken(self.task, named)]
+            of_each = [stamps_of_elements(*taken) for taken in self._taken(inputs)]
             if of_each and None not in of_each:
                 return tuple(of_each)
         return stamps(leaves((self.task, inputs)))
+
+    def is_of_stored(self, inputs: Iterable[Any]) -> bool:
+        """Return whether it only reads stored arrays, so that its block is a new one."""
+        if self.onto_gpu is None:
+            return False
+        return all(chunks.only_reads(source) for source, _ in self._taken(inputs))
+
+    def _taken(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        return _taken(self.task, dict(zip(self.names, inputs, strict=True)))
 
     @property
     def onto_gpu(self) -> GraphNode | None:
@@ -378,7 +386,7 @@ def copy_once(
         not always and chunks.is_mapped(block) and not _reads_npy(reading and reading.task, inputs)
     )
     # Not if it was on a GPU before, or if the source has changed meanwhile.
-    was_there = chunk is block and (reading is None or reading.onto_gpu is None)
+    was_there = chunk is block and (reading is None or not reading.is_of_stored(inputs))
     if not was_there and not may_change and stamp() == source:
         limit = keep * total if isinstance(keep, float) else keep
         KEPT_CHUNKS.put(gpu, place, source, chunk, int(limit))
@@ -444,10 +452,14 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     graph, copies, below = x.dask, {}, {x.name}
     if (layer := _reader(x)) is not None:
         reading = Reading(layer.task, tuple(map(blockwise_token, range(len(layer.indices)))))
+        if not keep and reading.onto_gpu is None:
+            return None
         blocks = layer.indices, layer.numblocks, layer.io_deps
         copies = _copies(x, name, layer.output_indices, blocks, reading=reading, **options)
         below = {of.key for of, _ in layer.indices if isinstance(of, TaskRef)}
     elif readings := _readings(x):
+        if not keep and any(reading.onto_gpu is None for reading in readings.values()):
+            return None
         for block, reading in readings.items():
             key, inputs = (name, *block[1:]), map(TaskRef, reading.names)
             place = Place(x.name, block[1:])

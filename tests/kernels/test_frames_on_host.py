@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numcodecs
 import numpy as np
 import pytest
+from support import host_kernels
 
-from dask_coop.cuda.compiler import kernels_folder
 from dask_coop.files.gpu import frames_numba as headers
 
-HERE = Path(__file__).parent.parent / "support" / "host_kernels"
-COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 #: Bytes around an output, which stay as they are.
 GUARD = 64
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no compiler of C++")
+pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="there is no compiler of C++")
 
 
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the library of the decoders."""
-    folder = tmp_path_factory.mktemp("frames")
-    for header in ("sequences.cuh", "kernel_zstd.cuh", "kernel_lz4.cuh"):
-        shutil.copy(kernels_folder() / header, folder)
-    for file in HERE.iterdir():
-        shutil.copy(file, folder)
-    library = folder / "frames.so"
-    source = folder / "frames.cpp"
-    # Unknown pragmas are those of nvcc.
-    options = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wno-unknown-pragmas")
-    subprocess.run([str(COMPILER), *options, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    return host_kernels.build(tmp_path_factory.mktemp("frames"))
 
 
 def address(x: Any) -> Any:

@@ -252,8 +252,13 @@ def keeper() -> tuple[int | None, int]:
 
 
 def reader() -> Any:
-    """Return the module that reads stored arrays onto the current GPU."""
+    """Return the module that reads stored arrays onto the current GPU; None without a GPU."""
     from dask_coop.files.gpu import reading
+
+    try:
+        runtime.getDevice()
+    except runtime.CUDARuntimeError:
+        return None
 
     return reading
 

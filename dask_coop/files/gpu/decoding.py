@@ -11,7 +11,6 @@ Threads work on streams of their own, so that their batches overlap.
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
+from dask_coop.cuda import transfer
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import frames as programs
 from dask_coop.errors import NotSupported
@@ -148,7 +148,7 @@ def _forget() -> None:
 
 
 _inherited: list[dict[int, list[Stage]]] = []
-atexit.register(close)
+transfer.CLOSED_TOO.append(close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import product
+from itertools import product, repeat
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -25,13 +25,13 @@ from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import frames as programs
 from dask_coop.errors import NotSupported
-from dask_coop.files.codecs import check_crc32c
+from dask_coop.files.codecs import Bytes, check_crc32c
 from dask_coop.files.gpu import decoding, rules
 from dask_coop.files.gpu.frames_numba import BEGIN, END, SIZE, TARGET
 from dask_coop.files.layout import ABSENT, Layout
 from dask_coop.files.rates import added
 from dask_coop.files.stored import blaming
-from dask_coop.files.stores import Request, scratch
+from dask_coop.files.stores import LocalFiles, Request, scratch
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -41,6 +41,9 @@ _MOST_WASTE = 1.5
 
 #: A request within a shard skips gaps of up to so many bytes, and has up to so many in all.
 _GAP_BYTES, _REQUEST_BYTES = 64 << 10, 8 << 20
+
+#: No file is as long.
+_MOST_OFFSET = 1 << 62
 
 
 def read(source: Any, layout: Layout, ranges: list[range]) -> Array | None:
@@ -78,7 +81,8 @@ def read(source: Any, layout: Layout, ranges: list[range]) -> Array | None:
                 return None
             rate.decoded += out.nbytes
             return out
-    except NotSupported:
+    except (NotSupported, MemoryError):
+        # The host needs less memory of the GPU.
         return None
 
 
@@ -117,6 +121,32 @@ def unpack(codes: Array, dtype: Any, fill: Any, scale: Any, offset: Any) -> Arra
         out.data.ptr,
     )
     return out
+
+
+class _Asked(NamedTuple):
+    """A request, and the cells in its answer.
+
+    Attributes
+    ----------
+    request : Request
+    cells : array of int64
+        Their numbers.
+    begins, ends : array of int64
+        Where they are in it; it is all one cell if `ends` is None.
+    """
+
+    request: Request
+    cells: Host
+    begins: Host
+    ends: Host | None
+
+
+def _check(data: Bytes) -> None:
+    """Raise ValueError if bytes are not those of the checksum behind them."""
+    try:
+        check_crc32c(data)
+    except ValueError as error:
+        raise ValueError(f"crc32c: {error}") from error
 
 
 class _Reading:
@@ -158,32 +188,39 @@ class _Reading:
     def run(self) -> None:
         """Read all cells, and queue their decoding."""
         numbers = np.arange(len(self._is_there)).reshape(self._grid)
-        requests = self._of_shards(numbers) if self._layout.shards else self._of_chunks(numbers)
-        for request, cells, begins, ends in requests:
-            self._add(request, cells, begins, ends)
+        asked = [*(self._of_shards(numbers) if self._layout.shards else self._of_chunks(numbers))]
+        if isinstance(self._source, LocalFiles):
+            for one in asked:
+                self._add(one, self._read_file(one.request))
+        else:
+            # All at a time, as answers take long.
+            with closing(self._source.read([one.request for one in asked])) as answers:
+                for one in asked:
+                    with blaming(self._source.name, one.request.key):
+                        data = next(answers)
+                    self._add(one, data)
         self._flush()
 
-    def _of_chunks(self, numbers: Host) -> Iterator[tuple[Request, Host, Host, Host]]:
-        """Yield the request of each cell, its number, and where it is in the answer."""
-        whole = np.array([0]), np.array([-1])
+    def _of_chunks(self, numbers: Host) -> Iterator[_Asked]:
+        """Yield the request of each cell, which is an object."""
         for index, number in np.ndenumerate(numbers):
             cell = tuple(i + first for i, first in zip(index, self._firsts, strict=True))
             request = Request(self._layout.key(cell), most=self._chain.most)
-            yield request, np.array([number]), *whole
+            yield _Asked(request, np.array([number]), np.array([0]), None)
 
-    def _of_shards(self, numbers: Host) -> Iterator[tuple[Request, Host, Host, Host]]:
-        """Yield requests for cells of shards, the numbers of these, and where they are."""
+    def _of_shards(self, numbers: Host) -> Iterator[_Asked]:
+        """Yield requests for cells of shards."""
         shards = self._layout.shards
         assert shards is not None
         spans = [
             range(first // n, (first + count - 1) // n + 1)
             for first, count, n in zip(self._firsts, self._grid, shards.cells, strict=True)
         ]
-        for shard in product(*spans):
-            key = self._layout.key(shard)
-            if (places := self._places(key)) is None:
+        keys = {shard: self._layout.key(shard) for shard in product(*spans)}
+        for (shard, key), places in zip(keys.items(), self._places([*keys.values()]), strict=True):
+            if places is None:
                 continue
-            # Where this shard and what is wanted meet, in numbers of cells.
+            # Where this shard and the box meet, in numbers of cells.
             begins = [
                 max(i * n, first)
                 for i, n, first in zip(shard, shards.cells, self._firsts, strict=True)
@@ -204,24 +241,26 @@ class _Reading:
             )
             yield from self._joined(key, numbers[outer].ravel(), places[inner].reshape(-1, 2))
 
-    def _places(self, key: str) -> Host | None:
-        """Return offset and length of the cells of a shard; None if it is not stored."""
+    def _places(self, keys: list[str]) -> Iterator[Host | None]:
+        """Yield offset and length of the cells of each shard; None if it is not stored."""
         shards = self._layout.shards
         assert shards is not None
         if shards.known is not None:
-            return np.asarray(shards.known)
-        with blaming(self._source.name, key):
-            with closing(self._source.read([shards.request(key)])) as answers:
-                data = next(answers)
-            return None if data is None else shards.places(data, scratch)
+            yield from repeat(np.asarray(shards.known), len(keys))
+            return
+        with closing(self._source.read(map(shards.request, keys))) as answers:
+            for key in keys:
+                with blaming(self._source.name, key):
+                    data = next(answers)
+                    places = None if data is None else shards.places(data, scratch)
+                yield places
 
-    def _joined(
-        self, key: str, numbers: Host, places: Host
-    ) -> Iterator[tuple[Request, Host, Host, Host]]:
+    def _joined(self, key: str, numbers: Host, places: Host) -> Iterator[_Asked]:
         """Yield requests for cells of a shard, which have several of them each."""
         offsets, lengths = places[:, 0], places[:, 1]
         is_stored = (offsets != ABSENT) | (lengths != ABSENT)
-        if (lengths[is_stored] > self._chain.most).any():
+        lies = (lengths > self._chain.most) | (offsets >= _MOST_OFFSET)
+        if lies[is_stored].any():
             # The host tells which.
             raise NotSupported("a cell that is too long")
         order = np.flatnonzero(is_stored)
@@ -239,38 +278,49 @@ class _Reading:
                 some = run[at : at + max(1, n)]
                 begin = int(begins[first])
                 request = Request(key, begin, int(reached[some[-1]]) - begin)
-                yield request, numbers[some], begins[some] - begin, ends[some] - begin
+                yield _Asked(request, numbers[some], begins[some] - begin, ends[some] - begin)
                 at += len(some)
 
-    def _add(self, request: Request, cells: Host, begins: Host, ends: Host) -> None:
-        """Read the answer to a request into the stage, and note where cells are in it."""
-        most = request.nbytes if request.nbytes is not None else request.most or 0
-        if most > decoding.STAGED_BYTES - self._staged_bytes:
+    def _read_file(self, request: Request) -> Bytes | None:
+        """Return bytes of a local file, in the stage if their number is known."""
+        room = None
+        if request.nbytes is not None and request.nbytes <= decoding.STAGED_BYTES:
+            room = self._room(request.nbytes)
+        start = perf_counter()
+        with (
+            blaming(self._source.name, request.key),
+            closing(self._source.read([request._replace(out=room)])) as answers,
+        ):
+            data: Bytes | None = next(answers)
+        self._rate.reading += perf_counter() - start
+        return data
+
+    def _room(self, nbytes: int) -> Bytes:
+        """Return memory of the stage for so many bytes, after those that are there."""
+        if nbytes > decoding.STAGED_BYTES - self._staged_bytes:
             self._flush()
-        if request.nbytes is not None and most > decoding.STAGED_BYTES:
+        if nbytes > decoding.STAGED_BYTES:
             raise NotSupported("more bytes than the stage has")
         if not self._frames:
             self._staged.wait()
-        at = self._staged_bytes
-        room = None if request.nbytes is None else self._staged.bytes[at : at + request.nbytes]
-        start = perf_counter()
-        with blaming(self._source.name, request.key):
-            with closing(self._source.read([request._replace(out=room)])) as answers:
-                data = next(answers)
-            if data is None:
-                return
-            if data.nbytes > decoding.STAGED_BYTES - at:
-                raise NotSupported("more bytes than the stage has")
-            if data is not room:
-                self._staged.bytes[at : at + data.nbytes] = data
-                data = self._staged.bytes[at : at + data.nbytes]
-            frames = np.zeros((len(cells), 5), np.int64)
-            frames[:, BEGIN], frames[:, END] = begins, np.where(ends < 0, data.nbytes, ends)
-            if self._is_checked:
+        return self._staged.bytes[self._staged_bytes : self._staged_bytes + nbytes]
+
+    def _add(self, asked: _Asked, data: Bytes | None) -> None:
+        """Put an answer into the stage, unless it is there, and note where cells are in it."""
+        if data is None:
+            return
+        room = self._room(data.nbytes)
+        if data.ctypes.data != room.ctypes.data:
+            room[:] = data
+        at, cells = self._staged_bytes, asked.cells
+        frames = np.zeros((len(cells), 5), np.int64)
+        frames[:, BEGIN] = asked.begins
+        frames[:, END] = data.nbytes if asked.ends is None else asked.ends
+        if self._is_checked:
+            with blaming(self._source.name, asked.request.key):
                 for begin, end in frames[:, : END + 1]:
-                    check_crc32c(data[begin:end])
-                frames[:, END] -= 4
-        self._rate.reading += perf_counter() - start
+                    _check(room[begin:end])
+            frames[:, END] -= 4
         self._rate.stored += data.nbytes
         frames[:, BEGIN] += at + (4 if self._codec == "lz4" else 0)
         frames[:, END] += at
@@ -305,6 +355,7 @@ class _Reading:
 
     def gather(self, ranges: list[range], out: Array) -> None:
         """Queue the copy of the elements in `ranges` to `out`."""
+        self._staged.follow()
         chain, itemsize = self._chain, out.itemsize
         if len(self._blocks) > 1:
             raise NotSupported("chunks that are shuffled in several ways")

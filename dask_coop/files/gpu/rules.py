@@ -41,11 +41,28 @@ def why_not(chain: Chain) -> str:
         return f"no kernel for {chain.names}"
     if names[1:] and (codec == "blosc" or _width(chain) != chain.dtype.itemsize):
         return "elements are shuffled in another way"
+    if reason := _variant(chain, codec):
+        return reason
     if chain.nbytes > _MOST[codec]:
         return f"frames of {chain.nbytes / 2**20:.3g} MiB are faster on the host"
     is_swapped_complex = chain.dtype.kind == "c" and not chain.dtype.isnative
     if chain.dtype.kind not in "biufc" or is_swapped_complex or len(chain.shape) > MOST_AXES:
         return f"no kernel for {len(chain.shape)} axes of {chain.dtype}"
+    return ""
+
+
+def _variant(chain: Chain, codec: str) -> str:
+    """Return why kernels do not decode a codec as it is configured; empty if they do."""
+    (config,) = [step.config for step in chain.steps if step.name == codec]
+    if config.get("checksum"):
+        return "frames of Zstd with its checksum"
+    if codec == "blosc":
+        name = getattr(config.get("cname"), "value", config.get("cname"))
+        shuffle = getattr(config.get("shuffle"), "value", config.get("shuffle"))
+        # Zarr's format 2 has numbers, of which -1 is for bits of elements of a byte.
+        of_bits = shuffle in (2, "bitshuffle") or (shuffle == -1 and chain.dtype.itemsize == 1)
+        if name not in ("lz4", "lz4hc", "zstd") or of_bits:
+            return f"no kernel for Blosc of {name}{' with bits shuffled' if of_bits else ''}"
     return ""
 
 

@@ -1,6 +1,8 @@
 // Stands for kernels/config.cuh, so that the host's compiler takes kernels of one thread.
 #pragma once
 
+#include <cstring>
+
 #define __device__
 #define __shared__ static
 
@@ -14,7 +16,8 @@ constexpr unsigned full_mask = ~0u;
 struct Place {
   unsigned x;
 };
-static Place threadIdx, blockIdx;
+static Place threadIdx, blockIdx, gridDim = {1};
+using std::memcpy;
 
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
