@@ -190,15 +190,16 @@ class _Reading:
         numbers = np.arange(len(self._is_there)).reshape(self._grid)
         asked = [*(self._of_shards(numbers) if self._layout.shards else self._of_chunks(numbers))]
         if isinstance(self._source, LocalFiles):
-            for one in asked:
-                self._add(one, self._read_file(one.request))
+            for wanted in asked:
+                self._add(wanted, self._read_file(wanted.request))
         else:
             # All at a time, as answers take long.
-            with closing(self._source.read([one.request for one in asked])) as answers:
-                for one in asked:
-                    with blaming(self._source.name, one.request.key):
+            requests = [wanted.request for wanted in asked]
+            with closing(self._source.read(requests)) as answers:
+                for wanted in asked:
+                    with blaming(self._source.name, wanted.request.key):
                         data = next(answers)
-                    self._add(one, data)
+                    self._add(wanted, data)
         self._flush()
 
     def _of_chunks(self, numbers: Host) -> Iterator[_Asked]:
