@@ -252,12 +252,12 @@ def keeper() -> tuple[int | None, int]:
 
 
 def reader() -> Any:
-    """Return the module that reads stored arrays onto the current GPU; None without a GPU."""
-    from dask_coop.files.gpu import reading
-
+    """Return the module that reads stored arrays onto the current GPU; None without GPU or Numba."""
     try:
+        from dask_coop.files.gpu import reading
+
         runtime.getDevice()
-    except runtime.CUDARuntimeError:
+    except (ImportError, runtime.CUDARuntimeError):
         return None
 
     return reading
