@@ -252,7 +252,7 @@ def keeper() -> tuple[int | None, int]:
 
 
 def reader() -> Any:
-    """Return the module that reads stored arrays onto the current GPU; None without GPU or Numba."""
+    """Return the module that reads stored arrays onto the GPU; None without GPU or Numba."""
     try:
         from dask_coop.files.gpu import reading
 
