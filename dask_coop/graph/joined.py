@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import dask
 import numpy as np
-from dask import config
 from dask.array.core import Array, new_da_object
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, Task, TaskRef
@@ -23,7 +23,8 @@ from dask.tokenize import tokenize
 from dask.utils import key_split
 
 from dask_coop import chunks
-from dask_coop.algebra.strategies import MULTICHUNK
+from dask_coop.algebra.strategies import AUTO, HISTOGRAM, MULTICHUNK, SCAN
+from dask_coop.graph import config
 from dask_coop.graph.fusion import add
 
 #: Larger chunks keep a GPU busy for as long as their tasks keep the host.
@@ -59,9 +60,13 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     Arrays of one chunk of another shape may be among them. Workers of a cluster get chunks apart,
     and so does a strategy of several chunks that the user has named.
     """
-    if config.get("scheduler", None) in ("dask.distributed", "distributed"):
+    if dask.config.get("scheduler", None) in ("dask.distributed", "distributed"):
         return None
-    if MULTICHUNK in config.get("coop.strategy", {}).values():
+    named = (
+        config.get("coop.strategy.histogram", AUTO, *HISTOGRAM),
+        config.get("coop.strategy.scan", AUTO, *SCAN),
+    )
+    if MULTICHUNK in named:
         return None
     several = [x for x in arrays if x.npartitions > 1]
     if not several or any(x.chunks != several[0].chunks for x in several):
