@@ -28,8 +28,8 @@ from dask_coop.files.rates import added
 from dask_coop.files.stores import LocalFiles, Request, ZarrStore, scratch
 
 #: A request within a shard skips gaps of up to so many bytes, and has up to so many in all.
-_GAP_BYTES = 64 << 10
-_REQUEST_BYTES = 8 << 20
+GAP_BYTES = 64 << 10
+REQUEST_BYTES = 8 << 20
 
 
 #: The files of the metadata of an array, of either format.
@@ -455,7 +455,7 @@ def _joined(key: str, places: list[tuple[Cell, tuple[int, int]]]) -> Iterator[_A
     first = last = 0
     for cell, (offset, nbytes) in sorted(places, key=lambda pair: pair[1]):
         end = offset + nbytes
-        if members and (offset > last + _GAP_BYTES or end > first + _REQUEST_BYTES):
+        if members and (offset > last + GAP_BYTES or end > first + REQUEST_BYTES):
             yield Request(key, first, last - first), members
             members = []
         if not members:

@@ -22,7 +22,7 @@ core: Any = pytest.importorskip("xhistogram.core")
 named: Any = pytest.importorskip("xhistogram.xarray")
 xr: Any = pytest.importorskip("xarray")
 
-# Of the density of nothing, as NumPy has it.
+# NumPy warns of a density without samples, too.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|divide by zero) encountered in divide"
 )

@@ -82,7 +82,7 @@ def test_fits_of_any_chunks_are_those_of_numpy(seed: int, degree: int, missing: 
         warnings.simplefilter("ignore", np.exceptions.RankWarning)
         coefficients, _ = least_squares.fit(matrix, x, rcond)
         found = coefficients.compute(scheduler="sync")
-    # What is fitted, because coefficients of few elements are as uncertain as they are large.
+    # Compare fitted values: coefficients from few elements are too uncertain.
     np.testing.assert_allclose(
         np.where(np.isnan(y), np.nan, matrix @ found),
         np.where(np.isnan(y), np.nan, matrix @ expected(matrix, y, rcond)[:-1]),

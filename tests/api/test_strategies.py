@@ -349,7 +349,7 @@ def test_chunks_of_a_node_go_together_or_one_by_one(
                     result = call(x).compute()
                 np.testing.assert_array_equal(cupy.asnumpy(cupy.asarray(result)), expected)
                 alone = f"strategy {strategy!r} takes chunks one by one"
-                # Of a scan that is one chunk when it is joined, there is nothing to say.
+                # A scan whose chunks were joined into one gives no reason.
                 says = strategy == "packed" or (strategy == "lines" and not small)
                 assert (alone in str(node.explain())) == says
     with named("scan", MULTICHUNK), pytest.raises(ValueError, match="of a Node or a collective"):

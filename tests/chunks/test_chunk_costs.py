@@ -1,4 +1,4 @@
-"""What another chunk costs in calls on a GPU, counted by a stand-in for CuPy: it may only fall.
+"""Count the GPU calls that another chunk costs, by a stand-in for CuPy: they may only fall.
 
 Each costs the host microseconds, and a wait 20 or more, in which a GPU reads 60 MB. Of results that
 have chunks, Dask's concatenation copies each: a kernel, and an allocation.

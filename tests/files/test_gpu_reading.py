@@ -249,7 +249,7 @@ def test_damaged_frames(reading: Any, codec: str) -> None:
             assert source._layout is not None
             ranges = [range(n) for n in array.shape]
             got = reading.read(source.source, source._layout, ranges)
-            # What the host looks at besides may be all that is wrong.
+            # The damage may be in bytes that only the host checks.
             assert got is None or (got.get() == x).all()
         elif got is not None:
             np.testing.assert_array_equal(got.get(), want)
@@ -315,7 +315,7 @@ def test_places_that_lie(reading: Any, tmp_path: Path, offset: int) -> None:
     ],
 )
 def test_why_not(codec: Any, reason: str) -> None:
-    """What kernels do not decode is known before anything is read."""
+    """The rule names codecs that kernels do not decode, before anything is read."""
     kind, options = codec
     array = zarr.create_array(
         zarr.storage.MemoryStore(),

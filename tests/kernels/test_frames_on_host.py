@@ -43,17 +43,21 @@ def of_zstd(decoders: Any, frame: Any, size: int) -> Any:
     memory = [np.full(n + GUARD, 165, "u1") for n in (literals, 12 * sequences, size)]
     ends = np.zeros((blocks, 4), "u4")
     scratch = (address(memory[0]), address(memory[1]), address(ends))
-    failed = decoders.zstd(
+    n, failed = ctypes.c_longlong(blocks), np.zeros(1, "i4")
+    decoders.zstd_blocks_of(address(table), n, address(data), *scratch)
+    outputs = np.array([[0, 0, size], [blocks, 0, 0]])
+    decoders.zstd_frames_of(
+        address(outputs),
+        ctypes.c_longlong(1),
         address(table),
-        ctypes.c_longlong(blocks),
         address(data),
         *scratch,
         address(memory[2]),
-        ctypes.c_longlong(size),
+        address(failed),
     )
     for buffer in memory:
         assert (buffer[-GUARD:] == 165).all()
-    return None if failed else memory[2][:size]
+    return None if failed[0] else memory[2][:size]
 
 
 def of_lz4(decoders: Any, block: Any, size: int) -> Any:
@@ -61,10 +65,11 @@ def of_lz4(decoders: Any, block: Any, size: int) -> Any:
     if block.size < 4 or int(block[:4].view("u4")[0]) != size:
         return "host"
     data, out = block[4:].copy(), np.full(size + GUARD, 165, "u1")
-    n = ctypes.c_longlong(data.size)
-    failed = decoders.lz4(address(data), n, address(out), ctypes.c_longlong(size))
+    rows, failed = np.array([[0, data.size, 0, size, 0]]), np.zeros(1, "i4")
+    n = ctypes.c_longlong(1)
+    decoders.lz4_blocks_of(address(rows), n, address(data), address(out), address(failed))
     assert (out[-GUARD:] == 165).all()
-    return None if failed else out[:size]
+    return None if failed[0] else out[:size]
 
 
 def contents(rng: Any) -> Any:

@@ -16,7 +16,7 @@ import dask_coop as dc
 import dask_coop.xarray
 
 assert dask_coop.xarray
-# Of the density of nothing, as NumPy has it.
+# NumPy warns of a density without samples, too.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
 EDGES = np.array([-20.0, -5.0, 0.0, 1.0, 15.0])
 

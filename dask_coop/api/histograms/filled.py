@@ -131,7 +131,7 @@ def _taken(x: Any) -> Any:
     if x.dtype.kind == "f":
         return x.astype("f8", copy=False)
     if x.dtype == np.uint64:
-        # What is beyond int32 is refused.
+        # The fill refuses numbers beyond int32, so this clip changes no result.
         return np.minimum(x, np.uint64(1 << 62)).astype("i8")
     return x
 

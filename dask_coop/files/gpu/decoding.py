@@ -228,7 +228,7 @@ def _decode_zstd(
     of_frames[:n, 1:] = frames[:, [headers.TARGET, headers.SIZE]]
     sizes = [literals + _BEHIND, 4 * _SEQUENCE_WORDS * sequences, 4 * _END_WORDS * blocks]
     places = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
-    # Of few sizes, so that CuPy's pool has it for another batch.
+    # Sizes are rounded up, so that a later batch finds this memory in CuPy's pool.
     scratch = cupy.empty(-(-places[-1] // _SCRATCH) * _SCRATCH, "u1")
     staged.follow()
     with staged.stream:

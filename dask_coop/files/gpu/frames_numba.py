@@ -301,7 +301,7 @@ def streams_of(data: Array, chunks: Array, width: int, frames: Array) -> tuple[i
             n = min(step, nbytes - b * step)
             is_split = not flags & _IS_WHOLE and size <= _MOST_STREAMS
             streams = size if is_split and step // size >= _FEWEST and n == step else 1
-            # What is behind the last whole element of a stream would be left.
+            # Streams of equal length would not cover the last bytes of the block.
             if n % streams:
                 return LEFT_OUT, 0, 0
             each = n // streams

@@ -30,17 +30,14 @@ from dask_coop.files.gpu import decoding, rules
 from dask_coop.files.gpu.frames_numba import BEGIN, END, SIZE, TARGET
 from dask_coop.files.layout import ABSENT, Layout
 from dask_coop.files.rates import added
-from dask_coop.files.stored import blaming
+from dask_coop.files.stored import GAP_BYTES, REQUEST_BYTES, blaming
 from dask_coop.files.stores import LocalFiles, Request, scratch
 
 Array = Any
 Host = np.ndarray[Any, Any]
 
-#: How many times as much may be decoded as is asked for.
+#: A task may decode so many times the elements that it is asked for.
 _MOST_WASTE = 1.5
-
-#: A request within a shard skips gaps of up to so many bytes, and has up to so many in all.
-_GAP_BYTES, _REQUEST_BYTES = 64 << 10, 8 << 20
 
 #: No file is as long.
 _MOST_OFFSET = 1 << 62
@@ -104,11 +101,9 @@ def unpack(codes: Array, dtype: Any, fill: Any, scale: Any, offset: Any) -> Arra
         return out
     applied = [dtype.type(0) if number is None else number for number in (scale, offset)]
     names = [number.dtype.str[1:] for number in applied]
-    gpu = device(cupy.cuda.runtime.getDevice())
-    blocks = min(-(-out.size // programs.THREADS), 32 * gpu.processors)
     launch(
         programs.unpack(codes.dtype, dtype, *names),
-        blocks,
+        _blocks(out),
         programs.THREADS,
         codes.data.ptr,
         np.int64(out.size),
@@ -121,6 +116,12 @@ def unpack(codes: Array, dtype: Any, fill: Any, scale: Any, offset: Any) -> Arra
         out.data.ptr,
     )
     return out
+
+
+def _blocks(out: Array) -> int:
+    """Return the number of blocks of a kernel that fills an array."""
+    gpu = device(cupy.cuda.runtime.getDevice())
+    return int(min(-(-out.size // programs.THREADS), 32 * gpu.processors))
 
 
 class _Asked(NamedTuple):
@@ -270,12 +271,12 @@ class _Reading:
         ends = begins + lengths[order].astype(np.int64)
         # Cells may overlap, so the end of all before counts.
         reached = np.maximum.accumulate(ends) if len(ends) else ends
-        breaks = np.flatnonzero(begins[1:] > reached[:-1] + _GAP_BYTES) + 1
+        breaks = np.flatnonzero(begins[1:] > reached[:-1] + GAP_BYTES) + 1
         for run in np.split(np.arange(len(order)), breaks):
             at = 0
             while at < len(run):
                 first = run[at]
-                n = int(np.searchsorted(reached[run[at:]], begins[first] + _REQUEST_BYTES, "right"))
+                n = int(np.searchsorted(reached[run[at:]], begins[first] + REQUEST_BYTES, "right"))
                 some = run[at : at + max(1, n)]
                 begin = int(begins[first])
                 request = Request(key, begin, int(reached[some[-1]]) - begin)
@@ -381,12 +382,10 @@ class _Reading:
         fill = np.zeros(16, "u1")
         fill[:itemsize] = np.array([self._layout.fill], out.dtype).view("u1")
         low, high = fill.view(np.uint64)
-        gpu = device(cupy.cuda.runtime.getDevice())
-        blocks = min(-(-out.size // programs.THREADS), 32 * gpu.processors)
         with self._staged.stream:
             launch(
                 programs.cells(itemsize, dims),
-                blocks,
+                _blocks(out),
                 programs.THREADS,
                 addresses.data.ptr,
                 *(np.int64(number) for axis in axes for number in axis),

@@ -6,6 +6,7 @@ has many; a frame that is large takes long.
 
 from __future__ import annotations
 
+from dask_coop.cuda.programs import frames as programs
 from dask_coop.files.codecs import Chain
 
 #: The codecs whose frames kernels decode.
@@ -23,7 +24,7 @@ _RATES = {
 }
 
 #: The most axes of cells that kernels take.
-MOST_AXES = 8
+MOST_AXES = programs.DIMS[-1]
 
 
 def why_not(chain: Chain) -> str:
@@ -34,8 +35,7 @@ def why_not(chain: Chain) -> str:
     chain : Chain
         The codecs of the cells.
     """
-    names = [step.name for step in chain.steps]
-    names = names[1:] if names[:1] == ["crc32c"] else names
+    names = _checked(chain)
     codec = names[0] if names else ""
     if codec not in CODECS or names[1:] not in ([], ["shuffle"]) or chain.filters:
         return f"no kernel for {chain.names}"
@@ -49,6 +49,12 @@ def why_not(chain: Chain) -> str:
     if chain.dtype.kind not in "biufc" or is_swapped_complex or len(chain.shape) > MOST_AXES:
         return f"no kernel for {len(chain.shape)} axes of {chain.dtype}"
     return ""
+
+
+def _checked(chain: Chain) -> list[str]:
+    """Return the names of the codecs of a chain, in the order of decoding, behind a checksum."""
+    names = [step.name for step in chain.steps]
+    return names[1:] if names[:1] == ["crc32c"] else names
 
 
 def _variant(chain: Chain, codec: str) -> str:
@@ -80,6 +86,5 @@ def fewest_bytes(chain: Chain) -> float:
     chain : Chain
         The codecs of the cells, which a GPU decodes.
     """
-    names = [step.name for step in chain.steps]
-    rate, fixed, of_bytes = _RATES[names[names[0] == "crc32c"]]
+    rate, fixed, of_bytes = _RATES[_checked(chain)[0]]
     return rate * (fixed + of_bytes * chain.nbytes)

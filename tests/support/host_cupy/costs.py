@@ -1,4 +1,4 @@
-"""What a chunk costs in calls on a GPU: run with `python -m support.host_cupy.costs`."""
+"""Print the GPU calls that a chunk costs: `python -m support.host_cupy.costs`."""
 
 from __future__ import annotations
 
