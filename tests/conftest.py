@@ -21,7 +21,7 @@ from hypothesis import currently_in_test_context, settings
 
 # The same examples on every run, so that a failure in CI is a failure here;
 # HYPOTHESIS_PROFILE=thorough looks further, at random.
-settings.register_profile("ci", max_examples=60, derandomize=True, deadline=None, database=None)
+settings.register_profile("ci", max_examples=20, derandomize=True, deadline=None, database=None)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

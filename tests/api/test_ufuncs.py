@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.calls import refuse
 from support.strategies import arrays, scannable
@@ -67,7 +67,6 @@ def agree(ufunc: Any, found: Any, expected: Any) -> None:
 
 
 @by_ufunc
-@settings(max_examples=40)
 @given(data=st.data())
 def test_a_reduction_is_that_of_the_ufunc(xp: Any, ufunc: Any, data: Any) -> None:
     dtype = data.draw(st.sampled_from(TAKEN[ufunc]))
@@ -85,7 +84,6 @@ def test_a_reduction_is_that_of_the_ufunc(xp: Any, ufunc: Any, data: Any) -> Non
 
 
 @by_ufunc
-@settings(max_examples=40)
 @given(data=st.data())
 def test_a_scan_is_that_of_the_ufunc(xp: Any, ufunc: Any, data: Any) -> None:
     dtype = data.draw(st.sampled_from(TAKEN[ufunc]))

@@ -19,8 +19,8 @@ COMPLEX = ["c8", "c16"]
 REAL = BOOL + INTS + FLOATS
 NUMBERS = REAL + COMPLEX
 
-#: For a test of many cases: each draws a third of the examples that a test has otherwise.
-FEWER = settings(max_examples=settings().max_examples // 3)
+#: For a test of many cases: each draws half of the examples that a test has otherwise.
+FEWER = settings(max_examples=settings().max_examples // 2)
 
 
 def exactly_representable(dtype: str, output: str) -> list[float]:
