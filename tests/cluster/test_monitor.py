@@ -92,6 +92,34 @@ def test_a_graph_is_counted_by_its_tasks(client: Client) -> None:
     assert lifted == 3
 
 
+def test_reading_is_counted_in_bytes_and_seconds(client: Client, tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(tmp_path / "x", data=np.tile(LINE, 1000), chunks=(250_000,))
+    path = str(tmp_path / "x")
+
+    def totals() -> dict[tuple[str, str], float]:
+        sums: Counter[tuple[str, str]] = Counter()
+        for key, value in counts(client).items():
+            if key[-2] in ("coop-read", "coop-decode"):
+                sums[key[-2], key[-1]] += value
+        return dict(sums)
+
+    before = totals()
+    assert values(client, dc.sum(dc.from_zarr(path))) == LINE.sum() * 1000
+
+    def news(activity: str, unit: str) -> float:
+        return totals().get((activity, unit), 0) - before.get((activity, unit), 0)
+
+    eventually(lambda: news("coop-decode", "bytes") == array.nbytes)
+    assert news("coop-read", "bytes") == array.nbytes_stored() - len(
+        (tmp_path / "x" / "zarr.json").read_bytes()
+    )
+    assert 0 < news("coop-read", "seconds") < 60
+    assert 0 < news("coop-decode", "seconds") < 60
+    shown = page(client, "metrics")
+    assert metric(shown, "dask_scheduler_coop_bytes_total", "decode") >= array.nbytes
+
+
 def test_a_collective_is_counted_by_its_rounds(client: Client, x: da.Array) -> None:
     wanted = {
         ("coop", "coop-rounds", "count"): 4,

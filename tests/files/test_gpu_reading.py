@@ -179,6 +179,28 @@ def test_public_functions_decode_there(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.gpu
+def test_an_installed_library_decodes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of xarray, by code that does not name this library."""
+    xr = pytest.importorskip("xarray")
+    from dask_coop.files.gpu import reading
+
+    x = numbers("f4")
+    dims = ("t", "y", "x")
+    encoding = {"v": {"chunks": CHUNKS}}
+    xr.Dataset({"v": (dims, x)}).to_zarr(tmp_path / "x", encoding=encoding, consolidated=False)
+    decoded = []
+    read = reading.read
+    monkeypatch.setattr(reading, "read", lambda *args: decoded.append(got := read(*args)) or got)
+    with dc.installed(chunks="cupy"):
+        lazy = xr.open_zarr(tmp_path / "x", consolidated=False).v.std("t")
+        found = lazy.compute()
+    assert any(got is not None for got in decoded)
+    np.testing.assert_allclose(found, x.astype("f8").std(0), rtol=1e-5)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     "encoding",
     [
