@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.errors import pip_install
+
 SOURCE = Path(__file__).with_name("cub.cu")
 ELEMENTS = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 
@@ -214,7 +216,7 @@ def _imported(name: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError:
         package = name.replace("_", "-")
-        raise Missing(f"{package} is not installed; `pip install dask-coop[bench]`") from None
+        raise Missing(f"{package} is not installed; `{pip_install('bench')}`") from None
 
 
 def find_nvcc() -> str | None:

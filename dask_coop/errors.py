@@ -1,11 +1,17 @@
 """Define the exceptions and warnings that a user can meet, and some that we catch ourselves.
 
-`remedy` writes advice for their messages.
+`remedy` and `pip_install` write advice for their messages.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 
@@ -84,3 +90,27 @@ def remedy(dtype: np.dtype[Any], kinds: str) -> str:
         return "take .real, .imag or abs() of it"
     wide = "c16" if dtype.kind == "c" else "f8" if "f" in kinds else "i8"
     return f"convert it with .astype({wide!r})"
+
+
+@cache
+def pip_install(extra: str) -> str:
+    """Return the command that adds an extra to this installation.
+
+    pip writes down which checkout or wheel it installs, but nothing of an index (PEP 610).
+    """
+    checkout = Path(__file__).resolve().parents[1]
+    try:
+        written = metadata.distribution("dask-coop").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        if not (checkout / "pyproject.toml").exists():
+            return f'pip install "dask-coop[{extra}]"'
+        return f'pip install -e "{checkout}[{extra}]"'
+    origin = json.loads(written or "{}")
+    url = origin.get("url", "")
+    if "dir_info" in origin:
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f'pip install {editable}"{url2pathname(urlsplit(url).path)}[{extra}]"'
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f'pip install "dask-coop[{extra}]{f" @ {url}" if url else ""}"'

@@ -40,7 +40,7 @@ FOLDERS = {
     },
     "testing": {""},
     # Methods of xarray's objects, made of what the package's face has.
-    "xarray": {"", "api", "chunks"},
+    "xarray": {"", "api", "chunks", "errors"},
     "api": {"cluster", "node", "graph", "chunks", "files", "files.gpu", "algebra", "errors"},
     "cluster": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors", "meters"},
     "node": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors"},

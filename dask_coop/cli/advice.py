@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dask_coop.errors import pip_install
+
 
 def advise(facts: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each slow setting among the `info.facts`."""
@@ -18,7 +20,7 @@ def advise(facts: dict[str, Any]) -> Iterator[str]:
     elif versions["Numba"] is None:
         yield (
             "NumPy chunks are worked on by NumPy's functions on one thread each, because Numba is "
-            "not installed; run `pip install dask-coop[cpu]` for compiled loops"
+            f"not installed; run `{pip_install('cpu')}` for compiled loops"
         )
     elif variables.get("NUMBA_DISABLE_JIT", "0") != "0":
         yield ("loops run as plain Python, because NUMBA_DISABLE_JIT is set; unset it")
@@ -39,7 +41,7 @@ def advise(facts: dict[str, Any]) -> Iterator[str]:
     if versions["CuPy"] is None:
         yield (
             "the GPU is left alone, because CuPy is not installed; run "
-            "`pip install dask-coop[cuda12]` (or cuda13)"
+            f"`{pip_install('cuda12')}` (or cuda13)"
         )
     if facts["cache"].startswith("none: "):
         yield (

@@ -17,6 +17,7 @@ from dask.system import CPU_COUNT
 
 from _dask_coop_early import VARIABLES
 from dask_coop.cli.advice import advise
+from dask_coop.errors import pip_install
 from dask_coop.graph import config
 
 Facts = dict[str, Any]
@@ -47,7 +48,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 OTHERS = ("NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT")
 NEEDED = (
     "  needed for one: compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13) or newer, NVIDIA's\n"
-    "  driver, and `pip install dask-coop[cuda12]` (or cuda13); without, NumPy does the work"
+    f"  driver, and `{pip_install('cuda12')}` (or cuda13); without, NumPy does the work"
 )
 
 

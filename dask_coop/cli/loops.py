@@ -22,6 +22,7 @@ from dask.system import CPU_COUNT
 
 import dask_coop
 from dask_coop.compiled.waits import WAITS
+from dask_coop.errors import pip_install
 
 #: The groups of `warm` that have loops.
 GROUPS = ("reductions", "scans", "histograms")
@@ -30,7 +31,7 @@ GROUPS = ("reductions", "scans", "histograms")
 DTYPES = ("float32", "float64", "int64")
 
 ABSENT = (
-    "Numba is not installed; with `pip install dask-coop[cpu]` histograms, statistics and scans of "
+    f"Numba is not installed; with `{pip_install('cpu')}` histograms, statistics and scans of "
     "NumPy chunks are compiled loops: fast, and on all threads at a time"
 )
 

@@ -19,7 +19,7 @@ from dask_coop.cli import info, run
 from dask_coop.cli.describe import command as describe
 from dask_coop.cli.output import finish, say
 from dask_coop.cuda import archive
-from dask_coop.errors import UserError
+from dask_coop.errors import UserError, pip_install
 
 OPTIONAL = {
     "h5py": "h5py",
@@ -66,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL:
             raise
-        message = (
-            f"the package {OPTIONAL[error.name]} is not installed; run `pip install dask-coop[cli]`"
-        )
+        message = f"the package {OPTIONAL[error.name]} is not installed; run `{pip_install('cli')}`"
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130

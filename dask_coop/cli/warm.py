@@ -24,7 +24,7 @@ from dask_coop.cuda import compiler, disk_cache
 from dask_coop.cuda.devices import Device, device, usual
 from dask_coop.cuda.programs.base import CTYPES
 from dask_coop.cuda.sharing import for_each
-from dask_coop.errors import UserError
+from dask_coop.errors import UserError, pip_install
 
 #: The dtypes and architectures of archives. A GPU runs the cubins of its architecture and of older
 #: ones of the same major number: these are A100, H100 and B200, and those like them.
@@ -63,8 +63,7 @@ def run(only: Sequence[str], dtypes: Sequence[str], archs: Sequence[str]) -> Ite
             raise
         if not has_loops:
             raise UserError(
-                f"{error}; for loops over NumPy chunks Numba is missing: "
-                "`pip install dask-coop[cpu]`"
+                f"{error}; for loops over NumPy chunks Numba is missing: `{pip_install('cpu')}`"
             ) from None
         gpus, left_out = [], f"no kernels are compiled: {error}"
     if has_loops:
@@ -191,7 +190,7 @@ def _gpus(archs: Sequence[str]) -> list[Device]:
         known = compiler.architectures()
     except ImportError:
         raise UserError(
-            "there is no compiler; run `pip install dask-coop[nvrtc]`, or [cuda12] with a GPU"
+            f"there is no compiler; run `{pip_install('nvrtc')}`, or [cuda12] with a GPU"
         ) from None
     for arch in archs:
         if arch not in known:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import dask
 
 from dask_coop.cli import info
-from dask_coop.errors import UserError
+from dask_coop.errors import UserError, pip_install
 
 #: Off, as distributed would count chunks on GPUs as host memory, and spill them to disk.
 _CONFIG = {"distributed.worker.memory.target": False, "distributed.worker.memory.spill": False}
@@ -40,7 +40,7 @@ def run(gpus: Sequence[int] | None, arguments: Sequence[str]) -> None:
     if not count:
         reason = info.facts()["no_gpu"] or "the package CuPy is not installed"
         raise UserError(
-            f"there is no GPU for a worker: {reason}; `pip install dask-coop[cuda12]` (or cuda13) "
+            f"there is no GPU for a worker: {reason}; `{pip_install('cuda12')}` (or cuda13) "
             "brings CuPy, and `dask worker --preload dask_coop` is a worker without GPUs"
         )
     if gpus is not None and count < len(gpus):

@@ -39,6 +39,7 @@ from dask.core import flatten
 from dask.system import CPU_COUNT
 
 from dask_coop.chunks.kept import KEPT_CHUNKS
+from dask_coop.errors import pip_install
 from dask_coop.graph import config
 from dask_coop.graph.inputs import bring, hands_on, held
 from dask_coop.graph.tasks import name_of
@@ -454,7 +455,7 @@ def _peers() -> ModuleType:
     except ImportError as error:
         raise RuntimeError(
             f"Node needs an NVIDIA GPU and CuPy, and this does not import: {error}. "
-            f"`pip install dask-coop[cuda12]` (or cuda13) brings CuPy; {_WITHOUT_GPU}"
+            f"`{pip_install('cuda12')}` (or cuda13) brings CuPy; {_WITHOUT_GPU}"
         ) from error
     return peers
 

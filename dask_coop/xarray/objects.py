@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+from dask_coop.errors import pip_install
+
 try:
     import xarray as xr
 except ImportError as _error:
     raise ImportError(
-        "dask_coop.xarray needs xarray, which cannot be imported; pip install 'dask-coop[xarray]'"
+        f"dask_coop.xarray needs xarray, which cannot be imported; run `{pip_install('xarray')}`"
     ) from _error
 
 __all__ = [

@@ -30,6 +30,7 @@ from benchmarks.measure import DeviceLostError, adopt, floor, measure
 from benchmarks.targets import HOST_TARGETS, TARGETS, Target, read
 from benchmarks.timers import HostTimer, inputs, times
 from dask_coop.cli import main
+from dask_coop.errors import pip_install
 
 # One worker makes the run that most of these tests look at.
 pytestmark = pytest.mark.xdist_group("bench")
@@ -78,7 +79,7 @@ def test_a_quick_run_finds_every_result_right(quick: Path) -> None:
     missing = {row["contender"]: row["note"] for row in rows if row["status"] == "missing"}
     assert timed | missing.keys() == {*HostTimer().names}
     assert missing.keys() <= {*HostTimer.peers}
-    assert all("pip install dask-coop[bench]" in note for note in missing.values())
+    assert all(pip_install("bench") in note for note in missing.values())
 
 
 def test_every_time_is_the_median_of_its_samples(quick: Path) -> None:
@@ -312,7 +313,7 @@ def test_a_missing_library_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch
     case = Case("chunks", "nansum", "float32", (1024,))
     found = {row["contender"]: row for row in measure(HostTimer(), case, chunks, 1.0)}
     assert found["bottleneck"]["status"] == "missing"
-    assert "pip install dask-coop[bench]" in found["bottleneck"]["note"]
+    assert pip_install("bench") in found["bottleneck"]["note"]
     assert found["dask_coop"]["status"] == "ok"
 
 

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib import metadata
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -27,6 +29,7 @@ from dask_coop.cli.describe import summaries
 from dask_coop.cli.describe.readers import open_source
 from dask_coop.cli.describe.summaries import QUANTILES, summarize
 from dask_coop.compiled.waits import WAITS
+from dask_coop.errors import pip_install
 
 h5py = pytest.importorskip("h5py")
 io = pytest.importorskip("skimage.io")
@@ -637,7 +640,7 @@ def test_info_without_a_gpu(
     text = capsys.readouterr().out
     assert "GPUs: none (there is no NVIDIA driver)" in text
     assert "compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13)" in text
-    assert "pip install dask-coop[cuda12]" in text
+    assert pip_install("cuda12") in text
     assert re.search(rf"^  dask_coop +{re.escape(dask_coop.__version__)}$", text, re.MULTILINE)
     assert re.search(rf"^  NumPy +{re.escape(np.__version__)}$", text, re.MULTILINE)
 
@@ -670,7 +673,7 @@ def test_info_says_what_numba_would_give(
     text = capsys.readouterr().out
     assert re.search(r"^  Numba +not installed$", text, re.MULTILINE)
     (said,) = [line for line in text.splitlines() if line.startswith("compiled loops")]
-    assert "`pip install dask-coop[cpu]`" in said
+    assert pip_install("cpu") in said
     assert "histograms, statistics and scans" in said
 
 
@@ -774,12 +777,12 @@ FAST: dict[str, Any] = {
     [
         ({}, None),
         ({"loops": "none: no folder can be written, so"}, "set NUMBA_CACHE_DIR"),
-        ({"versions": {**FAST["versions"], "Numba": None}}, "pip install dask-coop[cpu]"),
+        ({"versions": {**FAST["versions"], "Numba": None}}, pip_install("cpu")),
         ({"variables": {"NUMBA_DISABLE_JIT": "1"}}, "NUMBA_DISABLE_JIT is set; unset it"),
         ({"threads": 1}, "this process has one processor"),
         ({"configuration": {"coop.threads": 1}}, "coop.threads is 1; set it to auto"),
         ({"scheduler": "synchronous"}, "Dask's scheduler is 'synchronous'"),
-        ({"versions": {**FAST["versions"], "CuPy": None}}, "pip install dask-coop[cuda12]"),
+        ({"versions": {**FAST["versions"], "CuPy": None}}, pip_install("cuda12")),
         ({"cache": "none: it is no folder"}, "(it is no folder); set DASK_COOP_CACHE"),
         ({"variables": {"DASK_COOP_PORTABLE": "1"}}, "DASK_COOP_PORTABLE is set; unset it"),
         ({"peers": {"access": [[None, False], [True, None]]}}, "cannot reach each other's"),
@@ -905,7 +908,7 @@ for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
     done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
-        f"dask_coop: error: the package {name} is not installed; run `pip install dask-coop[cli]`"
+        f"dask_coop: error: the package {name} is not installed; run `{pip_install('cli')}`"
         for name in ("matplotlib", "h5py", "scikit-image", "zarr")
     ]
     assert list(tmp_path.iterdir()) == []
@@ -972,3 +975,40 @@ def test_a_gpu_gives_the_same_table(folder: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert f"backend: {engine}" in done.stdout
         assert_describes(done.stdout, WITH_NAN, 256)
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "dask-coop[cpu]"'),
+        ({"url": "file:///src/a%20b", "dir_info": {}}, 'pip install "/src/a b[cpu]"'),
+        (
+            {"url": "file:///src", "dir_info": {"editable": True}},
+            'pip install -e "/src[cpu]"',
+        ),
+        (
+            {"url": "file:///w/d.whl", "archive_info": {}},
+            'pip install "dask-coop[cpu] @ file:///w/d.whl"',
+        ),
+        (
+            {"url": "https://a/b", "vcs_info": {"vcs": "git", "commit_id": "f00"}},
+            'pip install "dask-coop[cpu] @ git+https://a/b@f00"',
+        ),
+    ],
+)
+def test_the_command_that_adds_an_extra_is_that_of_the_installation(
+    monkeypatch: pytest.MonkeyPatch, origin: Any, command: str
+) -> None:
+    written = None if origin is None else json.dumps(origin)
+    found = SimpleNamespace(read_text=lambda name: written)
+    monkeypatch.setattr(metadata, "distribution", lambda name: found)
+    assert pip_install.__wrapped__("cpu") == command
+
+
+def test_a_checkout_on_the_path_is_installed_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "distribution", absent)
+    checkout = Path(dask_coop.__file__).parents[1]
+    assert pip_install.__wrapped__("cpu") == f'pip install -e "{checkout}[cpu]"'

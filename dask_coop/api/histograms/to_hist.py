@@ -29,6 +29,7 @@ from dask_coop.api.call.public import Engine, public
 from dask_coop.api.histograms.filled import fill_by_chunks, fills_itself
 from dask_coop.api.histograms.histogram import find_weights, finishing, require_samples, weighing
 from dask_coop.api.histograms.histogramdd import find_points, find_samples
+from dask_coop.errors import pip_install
 from dask_coop.graph import histogram as graph_histogram
 from dask_coop.graph.reduce import derive
 
@@ -188,8 +189,8 @@ def _boost_histogram() -> Any:
         import boost_histogram
     except ImportError as error:
         raise ImportError(
-            "to_hist needs boost-histogram, which is not installed here: "
-            "pip install 'dask-coop[hist]'"
+            "to_hist needs boost-histogram, which is not installed here; "
+            f"run `{pip_install('hist')}`"
         ) from error
     return boost_histogram
 

@@ -16,7 +16,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_coop.errors import UserError
+from dask_coop.errors import UserError, pip_install
 
 #: Attributes that xarray applies; valid_range is none of them.
 PACKING = ("_Unsigned", "_FillValue", "missing_value", "scale_factor", "add_offset")
@@ -83,7 +83,7 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
     except ImportError as error:
         raise UserError(
             f"its numbers are packed ({listed}), and xarray, which decodes them, cannot be "
-            f"imported ({error}); run `pip install dask-coop[cli]`"
+            f"imported ({error}); run `{pip_install('cli')}`"
         ) from error
 
     def decoded(attributes: dict[str, Any]) -> da.Array:

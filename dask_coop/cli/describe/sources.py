@@ -231,7 +231,7 @@ def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     except ImportError as error:
         raise UserError(
             f"{text}: tables are read by dask.dataframe, which cannot be imported ({error}); run "
-            "`pip install dask[dataframe]`"
+            '`pip install "dask[dataframe]"`'
         ) from error
     notes = []
     try:
@@ -302,7 +302,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         protocol = url.partition("://")[0]
         protocol = "http" if protocol == "https" else protocol
         extras = metadata("fsspec").get_all("Provides-Extra") or []
-        remedy = f"; run `pip install fsspec[{protocol}]`" if protocol in extras else ""
+        remedy = f'; run `pip install "fsspec[{protocol}]"`' if protocol in extras else ""
         raise UserError(f"{url}: {error}{remedy}") from error
     except ValueError as error:
         raise UserError(f"{url}: {error}; check the address") from error
