@@ -60,6 +60,9 @@ Places = Codes | slice
 #: The most blocks of a result, on average, that may take the same chunk's table.
 _SHARED = 2
 
+#: So many groups are finalized at a time: their states stay in a processor's cache.
+_BLOCK = 1 << 16
+
 
 class Known(NamedTuple):
     """Labels that are known when the graph is built: the group of each element.
@@ -165,7 +168,7 @@ def reduction(
         for (index, number), (keys, merge) in last.items():
             key = (out_name, *index, number, *(0,) * (len(shape) - 1))
             arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
-            arguments |= {"shape": (sizes[number], *shape[1:]), **plans[number].missing}
+            arguments |= {"shape": (sizes[number], *shape[1:]), "gaps": plans[number].gaps}
             to = chunks.kind(x._meta)
             out_layer[key] = Task(key, finish, to=to, states=refs(keys), **arguments)
         results.append(array(graph, top, out_name, out_layer, x._meta, out_chunks, dtype))
@@ -195,6 +198,7 @@ def _at_once(
                 states=[state],
                 places=None,
                 n=n,
+                gaps=None,
                 absent=absent,
                 finalize=finalize,
                 dtype=dtype,
@@ -356,15 +360,15 @@ class Plan(NamedTuple):
         For each level of the tree, the number of tables that a task merges, and its merges.
     last : Merge
         The merge of the tables that remain.
-    missing : dict
-        "absent" is a mask of the groups of the last merge that are in no table; None if there are
-        none. "spread" has the position of each group among those; if it is missing, they are all.
+    gaps : tuple of Places, or None
+        The positions in the block of the groups of the last merge, and of those that are in no
+        table; None if there are none of these.
     """
 
     sources: list[int]
     levels: list[tuple[int, list[Merge]]]
     last: Merge
-    missing: dict[str, Codes | None]
+    gaps: tuple[Places, Places] | None = None
 
 
 def _ranges(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -414,7 +418,7 @@ def _plan(
         while left > fan_in:
             left = -(-left // fan_in)
             levels.append((fan_in, [same] * left))
-        return Plan([*range(count)], levels, same, {"absent": None})
+        return Plan([*range(count)], levels, same)
     # Only tables whose span overlaps the block's: there may be as many blocks as tables.
     near = np.flatnonzero((spans[:, 0] < stop) & (spans[:, 1] >= start)).tolist()
     within = {i: _within(tables[i], start, stop) for i in near}
@@ -434,13 +438,11 @@ def _plan(
     present = np.zeros(n, "?")
     for groups in within.values():
         present[groups - start] = True
-    if 2 * (few := np.count_nonzero(present)) > n:
-        missing = {"absent": None if few == n else ~present}
-        return Plan(sources, levels, placed(have, whole), missing)
-    # A group that no table has stands for all that are absent.
-    last = placed(have, np.concatenate(([-1], whole[present])))
-    spread = np.where(present, np.cumsum(present), 0)
-    return Plan(sources, levels, last, {"absent": np.arange(few + 1) == 0, "spread": spread})
+    last = placed(have, whole[present])
+    if present.all():
+        return Plan(sources, levels, last)
+    gaps = _as_slice(np.flatnonzero(present)), _as_slice(np.flatnonzero(~present))
+    return Plan(sources, levels, last, gaps)
 
 
 def _within(groups: Codes, start: int, stop: int) -> Codes:
@@ -562,10 +564,25 @@ def merge(
 def _merged(
     op: Operation, states: list[State], places: list[tuple[Places, Places]], n: int
 ) -> State:
-    total = empty(op, states[0], n)
+    total, begun = empty(op, states[0], n), np.zeros(n, "?")
     for state, (source, target) in zip(states, places, strict=True):
-        put_in(op, total, state, source, target)
+        again = begun[target]
+        if again.any() and not again.all():
+            sources, targets = np.arange(state[0].shape[-1])[source], np.arange(n)[target]
+            _put(total, state, _as_slice(sources[~again]), _as_slice(targets[~again]))
+            put_in(op, total, state, _as_slice(sources[again]), _as_slice(targets[again]))
+        elif again.any():
+            put_in(op, total, state, source, target)
+        else:
+            _put(total, state, source, target)
+        begun[target] = True
     return total
+
+
+def _put(total: State, state: State, source: Places, target: Places) -> None:
+    """Copy groups of a table into groups of a larger one."""
+    for to, field in zip(total, state, strict=True):
+        to[..., target] = chunks.asarray(field[..., source], chunks.kind(to))
 
 
 def empty(op: Operation, like: State, n: int) -> State:
@@ -593,17 +610,42 @@ def finish(
     states: list[list[State]],
     places: list[tuple[Places, Places]] | None,
     n: int,
-    absent: Codes | None,
+    gaps: tuple[Places, Places] | None,
     finalize: Finalize,
     dtype: Any,
     shape: tuple[int, ...],
     to: str,
-    spread: Codes | None = None,
+    absent: Codes | None = None,
 ) -> Any:
     """Return a block of a result from its tables."""
     merged = merge(ops=ops, states=states, places=places, n=n)
-    result = finalize(merged, absent).astype(dtype, copy=False)
-    if spread is not None:
-        result = result[..., chunks.asarray(spread, chunks.kind(result))]
+    result = _finalized(finalize, merged, absent, dtype)
+    if gaps is not None:
+        present, missing = gaps
+        nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]
+        whole = np.empty_like(result, shape=(*result.shape[:-1], math.prod(shape)))
+        whole[..., present] = result
+        whole[..., missing] = finalize(nothing, np.ones(1, "?")).astype(dtype, copy=False)
+        result = whole
     result = result.reshape(*result.shape[:-1], *shape)
     return chunks.asarray(result, to)
+
+
+def _finalized(finalize: Finalize, states: list[State], absent: Codes | None, dtype: Any) -> Any:
+    """Finalize states; large ones of NumPy block by block, in the order of their memory."""
+    first = states[0][0]
+    fields = [field for state in states for field in state]
+    if first.size < 2 * _BLOCK or not all(
+        type(field) is np.ndarray and field.shape == first.shape for field in fields
+    ):
+        return finalize(states, absent).astype(dtype, copy=False)
+    axis = int(np.argmax(first.strides))
+    step = max(1, first.shape[axis] * _BLOCK // first.size)
+    result = np.empty_like(first, dtype)
+    for start in range(0, first.shape[axis], step):
+        block = slice(start, start + step)
+        at = (*(slice(None),) * axis, block)
+        taken = [tuple(field[at] for field in state) for state in states]
+        is_last = axis == first.ndim - 1 and absent is not None
+        result[at] = finalize(taken, absent[block] if is_last else absent)
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -885,3 +886,35 @@ def test_tables_of_large_chunks_and_of_small_ones_meet(xp: Any) -> None:
         expected = array[:, [0, 2, 1]]
         expected = np.broadcast_to([0, 2, 1], array.shape) if func == "argmax" else expected
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+@pytest.mark.parametrize("func", ["nanmean", "nanstd", "nanmax", "nanargmax"])
+def test_large_tables_of_neighbouring_groups_with_gaps(xp: Any, func: str, axis: int) -> None:
+    """Groups of one or two elements across chunks, of which many have none."""
+    rng = np.random.default_rng(3)
+    array = rng.standard_normal((200, 60, 40)).astype("f4")
+    array[rng.random(array.shape) < 0.05] = np.nan
+    array = np.ascontiguousarray(np.moveaxis(array, 0, axis))
+    labels = np.sort(np.repeat(rng.choice(500, 110, replace=False), 2)[:200])
+    chunks = tuple(70 if i == axis else 30 for i in range(3))
+    x = to_chunks(xp, array, chunks)
+    expected = np.arange(500)
+    lazy, _ = dc.groupby_reduce(
+        da.moveaxis(x, axis, -1), labels, func=func, expected_groups=expected, fill_value=-7
+    )
+    found = to_numpy(xp, lazy)
+    lines = np.moveaxis(array, axis, -1)
+    want = np.full((*lines.shape[:-1], 500), -7.0)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for group in np.unique(labels):
+            inside = np.flatnonzero(labels == group)
+            elements = lines[..., inside].astype("f8")
+            if func == "nanargmax":
+                best = np.argmax(np.where(np.isnan(elements), -np.inf, elements), -1)
+                value = inside[best]
+            else:
+                value = getattr(np, func)(elements, axis=-1)
+            want[..., group] = np.where(np.isnan(elements).all(-1), -7, value)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
