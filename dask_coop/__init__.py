@@ -103,6 +103,7 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
+from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -160,7 +161,9 @@ __all__ = [
     "bincount",
     "box_filter",
     "compress",
+    "corrcoef",
     "count_nonzero",
+    "cov",
     "cummax",
     "cummin",
     "cumprod",

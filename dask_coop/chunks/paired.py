@@ -1,0 +1,85 @@
+"""Products of deviations of several variables, on NumPy and CuPy chunks alike.
+
+A chunk has a row for each variable and a column for each sample. Rows lose their means, so that
+nothing cancels, and one product of matrices has all pairs. NumPy chunks are taken block by block,
+each small enough to stay in a cache meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import floating
+from dask_coop.algebra.paired import Products, merge_products
+
+Array = Any
+
+#: The elements of a block of a NumPy chunk, and its fewest samples for each variable: with fewer,
+#: the product is small beside what is done to its result.
+_BLOCK, _SAMPLES = 1 << 16, 64
+
+#: The rows from which on sums of rows are fast in any order of their elements.
+_MANY = 16
+
+
+def products(a: Array, b: Array | None, fweights: Array | None, aweights: Array | None) -> Products:
+    """Return the state of the variables in the rows of `a` and of `b`, or of `a` alone.
+
+    Parameters
+    ----------
+    a, b : array
+        Numbers of any dtype; a column for each sample.
+    fweights, aweights : array, optional
+        How often each sample was seen, and how reliable it is.
+    """
+    kind, n = chunks.kind(a), a.shape[1]
+    weights = [
+        None if w is None else chunks.asarray(w, kind).astype("f8", copy=False)
+        for w in (fweights, aweights)
+    ]
+    rows = max(1, len(a))
+    width = max(_SAMPLES * rows, _BLOCK // rows) if kind == "numpy" else n
+    states = []
+    for start in range(0, max(n, 1), max(width, 1)):
+        columns = slice(start, start + width)
+        some = [None if w is None else w[columns] for w in weights]
+        states.append(_of_block(a[:, columns], None if b is None else b[:, columns], *some))
+    return reduce(merge_products, states)
+
+
+def _of_block(
+    a: Array, b: Array | None, fweights: Array | None, aweights: Array | None
+) -> Products:
+    with np.errstate(all="ignore"):
+        weights = fweights if aweights is None else aweights
+        if fweights is not None and aweights is not None:
+            weights = fweights * aweights
+        total = np.float64(a.shape[1]) if weights is None else weights.sum()
+        squares = np.float64(0) if aweights is None else (weights * aweights).sum()
+        root = None if weights is None else np.sqrt(weights)
+        left = _deviations(a, weights, total, root)
+        right = left if b is None else _deviations(b, weights, total, root)
+        mean, short, rows = left
+        other, other_short, columns = right
+        # BLAS computes half of the product of real rows with themselves.
+        product = rows @ (columns.conj() if columns.dtype.kind == "c" else columns).T
+        product -= (total * short)[:, np.newaxis] * other_short.conj()
+        return Products(total, squares, mean, short, other, other_short, product)
+
+
+def _deviations(
+    x: Array, weights: Array | None, total: Any, root: Array | None
+) -> tuple[Array, Array, Array]:
+    """Return means of rows, their rounding errors, and weighted deviations from the means."""
+    x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
+    some = np.where(total == 0, 1.0, total)
+    mean = (x.sum(1) if weights is None else x @ weights) / some
+    deviations = x - mean[:, np.newaxis]
+    short = (deviations.sum(1) if weights is None else deviations @ weights) / some
+    if root is not None:
+        deviations *= root
+    return mean, short, deviations
