@@ -103,6 +103,7 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
+from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.selection import (
     argwhere,
@@ -157,6 +158,7 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "average",
     "bfill",
     "bincount",
     "box_filter",

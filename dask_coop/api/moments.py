@@ -30,6 +30,7 @@ from dask_coop.api.call.planning import columns_of
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import Description, Descriptions
 from dask_coop.api.dates import describe_dates, reduce_durations
+from dask_coop.api.paired.average import weighted
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
 
@@ -48,6 +49,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array:
     """Arithmetic mean of array elements over the given axes.
@@ -62,6 +64,8 @@ def mean(
         The dtype of the result. By default that of `a`, and float64 for bool and integers.
     where
         As for :func:`sum`.
+    weights
+        As for :func:`average`; without `where` and `reproducible`.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -84,6 +88,8 @@ def mean(
     arguments = ReductionArguments(
         axis, keepdims, split_every, out, where, reproducible=reproducible
     )
+    if weights is not None:
+        return weighted(name, x, weights, arguments, dtype)[0]
     if x.dtype.kind == "m" and name == "mean":
         return reduce_durations(name, x, dtype, arguments)
     output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
@@ -109,6 +115,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array:
     """Variance of array elements over the given axes; NaN if an element is NaN.
@@ -126,6 +133,11 @@ def var(
         Subtracted from the number of elements n: the divisor is ``n - ddof``.
     where
         As for :func:`sum`.
+    weights : dask.array.Array or array_like, optional
+        As for :func:`average`, but real and not negative: squared deviations from the weighted
+        mean are averaged with them. `ddof` must then be 0, since what it stands for depends on
+        whether weights are frequencies or reliabilities; :func:`cov` has both. Not with `where`,
+        nor for complex numbers.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -158,6 +170,14 @@ def var(
     """
     x = asanyarray(a)
     arguments = ReductionArguments(axis, keepdims, split_every, out, where)
+    if weights is not None:
+        if ddof != 0:
+            raise Refused(
+                f"{name} takes no ddof={ddof} beside weights, for which it has several meanings; "
+                "cov has fweights and aweights"
+            )
+        floats = None if dtype is None else _float(name, dtype)
+        return weighted(name, x, weights, arguments, floats)[0]
     bind(VAR, x.dtype, x.dtype, name)
     result = _float(name, VAR.output(x.dtype) if dtype is None else dtype)
     masked = chunks.is_masked(x._meta)

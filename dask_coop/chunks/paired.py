@@ -1,20 +1,30 @@
 """Products of deviations of several variables, on NumPy and CuPy chunks alike.
 
-A chunk has a row for each variable and a column for each sample. Rows lose their means, so that
-nothing cancels, and one product of matrices has all pairs. NumPy chunks are taken block by block,
-each small enough to stay in a cache meanwhile.
+For covariances of many variables, a chunk has a row for each and a column for each sample. Rows
+lose their means, so that nothing cancels, and one product of matrices has all pairs. NumPy chunks
+are taken block by block, each small enough to stay in a cache meanwhile.
+
+States of `algebra.paired.Paired` are of two arrays, over any axes, by the backend's own sums.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import floating
-from dask_coop.algebra.paired import Products, merge_products
+from dask_coop.algebra.monoids import SUM, State, floating
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import (
+    COMOMENTS,
+    WEIGHTED_MEAN,
+    Products,
+    merge_products,
+)
 
 Array = Any
 
@@ -83,3 +93,57 @@ def _deviations(
     if root is not None:
         deviations *= root
     return mean, short, deviations
+
+
+def lift(
+    backend_lift: Callable[..., State], op: Operation, x: Array, y: Array, axes: tuple[int, ...]
+) -> State:
+    """Return the state of pairs of elements over `axes`, by sums of a chunk backend.
+
+    Parameters
+    ----------
+    backend_lift : callable
+        The backend's `lift`.
+    op : Operation
+        Of a monoid of `algebra.paired`.
+    x, y : array
+        The pairs; the second is the weight, or the other variable.
+    axes : tuple of int
+        Sorted and not negative.
+    """
+    kind, wide = chunks.kind(x), floating(op.element)
+    x, y = np.broadcast_arrays(x.astype(wide, copy=False), y.astype(wide, copy=False))
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+
+    def total(values: Array) -> Any:
+        (result,) = backend_lift(Operation(SUM, wide, wide), values, axes)
+        return result
+
+    with np.errstate(all="ignore"):
+        is_pair = op.monoid is COMOMENTS
+        weights = None if is_pair else y
+        if op.skipna:
+            valid = ~(np.isnan(x) | np.isnan(y)) if is_pair else ~np.isnan(x)
+            x, y = np.where(valid, x, 0), np.where(valid, y, 0)
+            weights = valid.astype(wide) if is_pair else y
+
+        def weighted(values: Array) -> Any:
+            return total(values if weights is None else values * weights)
+
+        # Without weights, one number for all lines.
+        n = np.float64(math.prod(x.shape[axis] for axis in axes))
+        weight = n if weights is None else total(weights)
+        if op.monoid is WEIGHTED_MEAN:
+            return weighted(x), weight
+        fields, deviations = [weight], []
+        for variable in (x, y)[: 1 + is_pair]:
+            some = np.where(weight == 0, 1.0, weight)
+            mean = weighted(variable) / some
+            d = variable - chunks.asarray(np.asanyarray(mean), kind).reshape(kept)
+            short = weighted(d) / some
+            fields += [mean, short, weighted(d * d) - short * (short * weight)]
+            deviations.append(d)
+        if is_pair:
+            between = weighted(deviations[0] * deviations[1])
+            fields.append(between - fields[2] * (fields[5] * weight))
+        return tuple(fields)

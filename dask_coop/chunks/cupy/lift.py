@@ -22,7 +22,9 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import Paired
 from dask_coop.algebra.topk import TopK
+from dask_coop.chunks import paired
 from dask_coop.chunks.cupy import topk, unique
 from dask_coop.chunks.cupy.arrays import contiguous, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
@@ -40,6 +42,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a state; a mask `where` selects elements."""
     with x.device:
         x = cast(x, op.element)
+        if isinstance(op.monoid, Paired):
+            return _on_one_side(paired.lift(lift, op, x, cupy.asarray(where), axes))
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Distinct):
@@ -148,8 +152,11 @@ def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     for _ in op.monoid.fields[2:]:
         power = power * deviation
         sums += lift(Operation(SUM, real, real), power, axes)
-    fields = (count, mean, *sums)
-    # States differ in size; if one has stayed on the GPU, all go there.
+    return _on_one_side((count, mean, *sums))
+
+
+def _on_one_side(fields: State) -> State:
+    """Return a state whose fields are on the GPU if one is, as sizes differ."""
     if any(isinstance(field, cupy.ndarray) for field in fields):
         return tuple(map(cupy.asarray, fields))
     return fields

@@ -8,6 +8,7 @@ and float16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,8 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read
+from dask_coop.algebra.paired import COMOMENTS, WEIGHTED_MEAN
+from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
@@ -136,6 +138,52 @@ def _compensated(op: Operation, lines: Lines) -> State:
     counts, sums = np.zeros(lines.count, "i8"), np.zeros((2, lines.count))
     lines.call(sums_of.sum_rows, sums_of.sum_columns, skip, counts, *sums)
     return (*sums, _count(op, lines, counts))[: len(op.monoid.fields)]
+
+
+def lift_pairs(op: Operation, x: Array, y: Array, axes: tuple[int, ...]) -> State | None:
+    """Return the state of pairs over `axes`; the second array is the weights or a variable."""
+    of_pairs = loops_for("paired", x.size)
+    if of_pairs is None or op.element.kind == "c":
+        return None
+    x, y = (_as_float(v) for v in (x, np.broadcast_to(y, x.shape)))
+    layout = find_layout(x, axes)
+    lines = read(layout, aligned(x), None)
+    memory, other = _second(layout, y, of_pairs.COLUMNS)
+    fields = len(op.monoid.fields)
+    state, skip = np.zeros((lines.count, fields)), _skip(op, lines)
+    is_pair, sums = op.monoid is COMOMENTS, True if op.monoid is WEIGHTED_MEAN else None
+    second = (memory, None) if is_pair else (None, memory)
+    steps = lines.steps[0], other[0], other[1], lines.steps[1], other[2]
+    if lines.inner == 1:
+        of_pairs.lift_rows(lines.memory, steps, lines.n, *second, skip, sums, state)
+    else:
+        source = lines.memory, steps, lines.n, lines.inner
+        of_pairs.lift_columns(*source, *second, skip, sums, state, np.empty((8, of_pairs.COLUMNS)))
+    return tuple(layout.join(np.ascontiguousarray(field), x.shape) for field in state.T)
+
+
+def _as_float(x: Array) -> Array:
+    """Return an array as one of two dtypes, for which loops are compiled."""
+    return x if x.dtype in ("f4", "f8") and x.dtype.isnative else x.astype("f8")
+
+
+def _second(layout: Layout, y: Array, columns: int) -> tuple[Array, tuple[int, int, int]]:
+    """Return the memory of the second array, and its steps: to a group, along a line, to a line.
+
+    Groups of lines that share their elements have them once, and neighbours as many times as loops
+    take `columns` at once.
+    """
+    groups = layout.order[: layout.start], layout.order[layout.stop :]
+    shared = [[*group] if not any(y.strides[d] for d in group) else [] for group in groups]
+    inner = math.prod(y.shape[d] for d in groups[1])
+    y = y[tuple(slice(1) if d in shared[0] + shared[1] else slice(None) for d in range(y.ndim))]
+    split = layout.split(y)
+    apart = int(split.shape[2] == inner)
+    if not apart:
+        split = np.broadcast_to(split, (*split.shape[:2], min(inner, columns)))
+    split = np.ascontiguousarray(split)
+    outer, n, width = split.shape
+    return read_only(split), (n * width if outer > 1 else 0, width, apart)
 
 
 class _Ends:

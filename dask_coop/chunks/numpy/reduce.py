@@ -41,7 +41,9 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import Paired
 from dask_coop.algebra.topk import TopK
+from dask_coop.chunks import paired
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -64,6 +66,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if isinstance(op.monoid, Distinct):
         return unique.distinct(op, op.monoid, x)
     x = np.asarray(x).astype(op.element, copy=False)
+    if isinstance(op.monoid, Paired):
+        state = compiled.lift_pairs(op, x, where, axes)
+        return paired.lift(lift, op, x, where, axes) if state is None else state
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
     if isinstance(op.monoid, Fill | WeightedMean):
