@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.algebra.merges import choose, excess
+from dask_coop.algebra.merges import choose, meet
 from dask_coop.algebra.monoids import Field, MonoidRow, State, mean_dtype, zero
 
 Array = Any
@@ -57,23 +57,6 @@ def merge_products(a: Products, b: Products) -> Products:
         between = (by * (a.weight * fraction))[:, np.newaxis] * along.conj()
         product = a.product + b.product + between
         return Products(weight, a.squares + b.squares, mean, short, other, other_short, product)
-
-
-def meet(fraction: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any, Any]:
-    """Return the mean of two sides, its rounding error, and the distance between their means.
-
-    Parameters
-    ----------
-    fraction : number or array
-        The second side's fraction of all weights.
-    a, b : tuple
-        The mean of each side, and its rounding error.
-    """
-    (a_mean, a_short), (b_mean, b_short) = a, b
-    by = (b_mean - a_mean) + (b_short - a_short)
-    step = a_short + by * fraction
-    mean = a_mean + step
-    return mean, -excess(a_mean, step, mean), by
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,20 +4,22 @@ For covariances of many variables, a chunk has a row for each and a column for e
 lose their means, so that nothing cancels, and one product of matrices has all pairs. NumPy chunks
 are taken block by block, each small enough to stay in a cache meanwhile.
 
-States of `algebra.paired.Paired` are of two arrays, over any axes, by the backend's own sums.
+States of `algebra.paired.Paired`, of two arrays, and of central moments take the backend's own
+sums, over any axes or by group.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import SUM, State, floating
+from dask_coop.algebra.central_moments import Powers, centred
+from dask_coop.algebra.monoids import MEAN, SUM, State, floating
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import (
     COMOMENTS,
@@ -147,3 +149,70 @@ def lift(
             between = weighted(deviations[0] * deviations[1])
             fields.append(between - fields[2] * (fields[5] * weight))
         return tuple(fields)
+
+
+def powers(
+    op: Operation,
+    x: Array,
+    means: State,
+    total: Callable[[Array], Any],
+    beside: Callable[[Any], Array],
+) -> State:
+    """Return a state of `algebra.central_moments`, by sums of a chunk backend.
+
+    Parameters
+    ----------
+    op : Operation
+        Of central moments.
+    x : array
+        Of float64.
+    means : tuple
+        The sums and the numbers of elements, without NaN if `op` leaves them out.
+    total : callable
+        Adds elements of the shape of `x`.
+    beside : callable
+        Brings a sum into a shape that broadcasts to that of `x`.
+    """
+    sums, count = means
+    with np.errstate(all="ignore"):
+        mean = sums / np.maximum(count, 1)
+        deviation = x - beside(chunks.asarray(np.asanyarray(mean), chunks.kind(x)))
+        if op.skipna:
+            deviation = np.where(np.isnan(x), 0.0, deviation)
+        power, of_powers = deviation, [total(deviation)]
+        for _ in range(2, len(op.monoid.fields) - 1):
+            power = power * deviation
+            of_powers.append(total(power))
+        return centred(count, mean, of_powers)
+
+
+def each_of_groups(
+    lift_groups: Callable[..., list[State]],
+    ops: Sequence[Operation],
+    x: Array,
+    codes: Array,
+    n: int,
+) -> list[State]:
+    """Return states of groups, of which some are central moments, as `lift_groups` does."""
+    others = [op for op in ops if not isinstance(op.monoid, Powers)]
+    states = iter(lift_groups(others, x, codes, n) if others else [])
+    return [
+        _powers_of_groups(lift_groups, op, x, codes, n)
+        if isinstance(op.monoid, Powers)
+        else next(states)
+        for op in ops
+    ]
+
+
+def _powers_of_groups(
+    lift_groups: Callable[..., list[State]], op: Operation, x: Array, codes: Array, n: int
+) -> State:
+    real = np.dtype("f8")
+    x = x.astype(real, copy=False)
+
+    def total(values: Array) -> Any:
+        return lift_groups([Operation(SUM, real, real)], values, codes, n)[0][0]
+
+    (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
+    # Elements without a group get any mean, and take no part.
+    return powers(op, x, means, total, lambda mean: mean[..., codes.clip(0)])

@@ -30,6 +30,7 @@ from dask_coop.chunks.cupy.arrays import contiguous, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
 from dask_coop.chunks.distinct import Distinct
+from dask_coop.chunks.paired import powers
 from dask_coop.chunks.states import reduce_along
 
 Array = Any
@@ -142,17 +143,15 @@ def _join(role: Any, real: Any, imag: Any) -> Any:
 
 def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     """Reduce the chunk `x` over `axes` to a state of `dask_coop.algebra.central_moments`."""
-    real = np.dtype("f8")
-    total, count = lift(Operation(MEAN, op.element, real), x, axes)
-    mean = total / np.maximum(count, 1)
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    deviation = cast(x, real) - cupy.asarray(mean).reshape(kept)
-    power = deviation
-    sums: list[Any] = []
-    for _ in op.monoid.fields[2:]:
-        power = power * deviation
-        sums += lift(Operation(SUM, real, real), power, axes)
-    return _on_one_side((count, mean, *sums))
+    real = np.dtype("f8")
+
+    def total(values: Array) -> Any:
+        return lift(Operation(SUM, real, real), values, axes)[0]
+
+    means = lift(Operation(MEAN, op.element, real, op.skipna), x, axes)
+    fields = powers(op, cast(x, real), means, total, lambda mean: mean.reshape(kept))
+    return _on_one_side(fields)
 
 
 def _on_one_side(fields: State) -> State:

@@ -50,7 +50,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
-        make = _variance if op.monoid.order == 2 else _powers
+        make = _powers
     if make is None:
         return None
     layout = find_layout(x, axes)
@@ -58,6 +58,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
     keep = None if where is None else np.broadcast_to(where, x.shape)
+    if make is _powers and op.skipna and x.dtype.kind == "f":
+        keep = ~np.isnan(x) if keep is None else keep & ~np.isnan(x)
     lines = read(layout, x, keep)
     if lines.inner > 1 and (make is _powers or lines.n * lines.inner < _LEAST):
         return None
@@ -104,10 +106,12 @@ def _about_means(op: Operation, lines: Lines, state: Array) -> State:
 
 
 def _powers(op: Operation, lines: Lines) -> State:
-    powers, means = np.zeros((lines.count, len(op.monoid.fields))), np.empty(lines.count)
+    powers, means = np.zeros((lines.count, len(op.monoid.fields) - 1)), np.empty((2, lines.count))
     source = lines.memory, lines.steps[0], lines.n, lines.keep
     loops("moments").powers_of_rows(*source, powers, means, np.empty((2, 1024)))
-    return _count(op, lines, powers[:, 0]), means, *powers.T[2:]
+    # NaN are among the elements to leave out.
+    count = np.int64(lines.n) if lines.keep is None else powers[:, 0].astype("i8")
+    return count, means[0], *powers.T[2:], means[1]
 
 
 def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any = None) -> State:

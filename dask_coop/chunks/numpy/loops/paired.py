@@ -25,7 +25,8 @@ def _totals(x: Array, y: Array, w: Array, skip: Any) -> tuple[float, float, floa
     """Return the sums of weights and of both variables, for a block of a line."""
     weight, of_x, of_y = 0.0, 0.0, 0.0
     for i in range(len(x)):
-        a, by = np.float64(x[i]), 1.0
+        a: Any = np.float64(x[i])
+        by: Any = 1.0
         if w is not None:
             by = np.float64(w[i])
         if skip is not None:
@@ -37,7 +38,7 @@ def _totals(x: Array, y: Array, w: Array, skip: Any) -> tuple[float, float, floa
         weight += by
         of_x += by * a
         if y is not None:
-            b = np.float64(y[i])
+            b: Any = np.float64(y[i])
             if skip is not None:
                 b = b if by != 0.0 else 0.0
             of_y += by * b
@@ -51,10 +52,11 @@ def _products(
     """Return the sums of deviations, of their squares and of their products, for a block."""
     of_x, of_y, squares, others, products = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(x)):
-        a, by = np.float64(x[i]) - centre, 1.0
+        a: Any = np.float64(x[i]) - centre
+        by: Any = 1.0
         if w is not None:
             by = np.float64(w[i])
-        b = 0.0
+        b: Any = 0.0
         if y is not None:
             b = np.float64(y[i]) - other
         if skip is not None:
@@ -74,9 +76,14 @@ def _products(
 @jit_inner
 def _meet(
     state: Array, at: int, fraction: float, scale: float, mean: float, short: float, squares: float
-) -> float:
+) -> Any:
     """Combine the means and squares of a variable, which begin at `at`; return their distance."""
     before = state[at]
+    if fraction == 1.0:
+        # With nothing before it, a block keeps all digits of its mean.
+        state[at], state[at + 1] = mean, short
+        state[at + 2] += squares
+        return 0.0
     by = (mean - before) + (short - state[at + 1])
     step = state[at + 1] + by * fraction
     after = before + step
@@ -141,7 +148,8 @@ def _add_totals(x: Array, y: Array, w: Array, skip: Any, space: Array) -> None:
     width = len(x)
     weight, of_x, of_y = space[0, :width], space[1, :width], space[2, :width]
     for i in range(width):
-        a, by = np.float64(x[i]), 1.0
+        a: Any = np.float64(x[i])
+        by: Any = 1.0
         if w is not None:
             by = np.float64(w[i])
         if skip is not None:
@@ -153,7 +161,7 @@ def _add_totals(x: Array, y: Array, w: Array, skip: Any, space: Array) -> None:
         weight[i] += by
         of_x[i] += by * a
         if y is not None:
-            b = np.float64(y[i])
+            b: Any = np.float64(y[i])
             if skip is not None:
                 b = b if by != 0.0 else 0.0
             of_y[i] += by * b
@@ -167,10 +175,11 @@ def _add_products(x: Array, y: Array, w: Array, skip: Any, space: Array) -> None
     of_x, squares = space[3, :width], space[4, :width]
     of_y, others, products = space[5, :width], space[6, :width], space[7, :width]
     for i in range(width):
-        a, by = np.float64(x[i]) - centre[i], 1.0
+        a: Any = np.float64(x[i]) - centre[i]
+        by: Any = 1.0
         if w is not None:
             by = np.float64(w[i])
-        b = 0.0
+        b: Any = 0.0
         if y is not None:
             b = np.float64(y[i]) - other[i]
         if skip is not None:
