@@ -49,7 +49,13 @@ from typing import TYPE_CHECKING, Any
 from dask_coop.algebra import monoids
 from dask_coop.api.call.names import no_attribute
 from dask_coop.api.call.report import report
-from dask_coop.api.call.results import Description, Descriptions, Histogram, Histogram2D
+from dask_coop.api.call.results import (
+    Description,
+    Descriptions,
+    Histogram,
+    Histogram2D,
+    LinregressResult,
+)
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -107,6 +113,7 @@ from dask_coop.api.order import (
 )
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
+from dask_coop.api.paired.regression import linregress
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -149,6 +156,7 @@ __all__ = [
     "FallbackWarning",
     "Histogram",
     "Histogram2D",
+    "LinregressResult",
     "Monoid",
     "Node",
     "Refused",
@@ -194,6 +202,7 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "linregress",
     "logcumsumexp",
     "matmul",
     "max",

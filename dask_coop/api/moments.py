@@ -410,8 +410,8 @@ def _shape(
     """Return a statistic of the shape of a distribution."""
     if nan_policy not in ("propagate", "omit"):
         raise ValueError(
-            f"nan_policy of {name} must be 'propagate' or 'omit', got {nan_policy!r}; 'raise' would "
-            "compute the array"
+            f"nan_policy of {name} must be 'propagate' or 'omit', got {nan_policy!r}; 'raise' "
+            "would compute the array"
         )
     result = _float(name, MEAN.output(x.dtype))
     statistic = f"nan{name}" if nan_policy == "omit" else name

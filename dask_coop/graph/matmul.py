@@ -94,6 +94,7 @@ def matmul(
 
 
 def deviations(
+    name: str,
     x: Array,
     weights: Mapping[str, Array],
     finalize: Callable[[Products], Any],
@@ -104,6 +105,8 @@ def deviations(
 
     Parameters
     ----------
+    name : str
+        The public function, for keys.
     x : dask.array.Array
         A row for each variable, a column for each sample.
     weights : mapping of str to dask.array.Array
@@ -117,7 +120,8 @@ def deviations(
         The dtype of the result.
     """
     token = tokenize(x, weights, finalize, scale, dtype)
-    state, block, name = f"products-{token}", f"deviations-{token}", f"scaled-{token}"
+    state, last = f"{name}-lift-{token}", f"{name}-{token}"
+    block = last if scale is None else f"{name}-sums-{token}"
     states, blocks, result = Layer(), Layer(), Layer()
     rows = range(x.numblocks[0])
     wide = dtype if scale is None else floating(dtype)
@@ -134,7 +138,7 @@ def deviations(
             key = (state, i, j, k)
             states[key] = Task(key, lift, **some, **declared)
             keys.append(key)
-        keys = _added(states, keys, (f"products-add-{token}", i, j), FAN_IN, merge)
+        keys = _added(states, keys, (f"{name}-combine-{token}", i, j), FAN_IN, merge)
         options: dict[str, Any] = {"finalize": finalize, "dtype": wide}
         blocks[block, i, j] = Task((block, i, j), finish, states=refs(keys), **options)
     graph = HighLevelGraph.from_collections(state, states, dependencies=[x, *weights.values()])
@@ -144,8 +148,8 @@ def deviations(
         return square
     for i, j in itertools.product(rows, rows):
         ends = ((block, i, j), (block, i, i), (block, j, j))
-        result[name, i, j] = Task((name, i, j), scale, *map(TaskRef, ends))
-    return array(square.dask, {block}, name, result, x._meta, sizes, dtype)
+        result[last, i, j] = Task((last, i, j), scale, *map(TaskRef, ends))
+    return array(square.dask, {block}, last, result, x._meta, sizes, dtype)
 
 
 def _added(

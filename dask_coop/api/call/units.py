@@ -74,6 +74,7 @@ REFUSED = {
     "groupby_scan": "it does not know the units of each scan",
     "histogram2d": "it has one edge array for each coordinate",
     "histogramdd": "it has one edge array for each coordinate",
+    "linregress": "its variables may have units of their own",
     "matmul": "its semirings multiply and add in ways of their own",
     "reduce": "it does not know what the monoid makes of units",
     "scan": "it does not know what the monoid makes of units",

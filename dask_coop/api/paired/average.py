@@ -59,8 +59,7 @@ def average(
     -------
     dask.array.Array, or a tuple of two of them
         Lazy, with chunks of the kind of `a`'s, and the common dtype of `a` and `weights`, at least
-        float64 for bool and integers. NaN or infinite where the weights add up to zero, which NumPy
-        refuses.
+        float64 for bool and integers. NaN where the weights add up to zero, which NumPy refuses.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def weighted(
     common = np.dtype("f8") if common.kind in "biu" else common
     result = common if dtype is None else np.dtype(dtype)
     op = bind(row, common, result, name, skipna)
-    finish = quotient if row is WEIGHTED_MEAN else partial(_spread, statistic == "std")
+    finish = _mean if row is WEIGHTED_MEAN else partial(_spread, statistic == "std")
     outputs = {name: (finish, result)}
     if name == "average":
         outputs["average-weights"] = (_sum_of_weights, common)
@@ -157,6 +156,10 @@ def _weights(name: str, x: da.Array, weights: Any, axis: Axis) -> da.Array:
 
 
 # From the last state to the result, inside the task.
+
+
+def _mean(state: State) -> Any:
+    return np.where(state[1] == 0, np.nan, quotient(state))
 
 
 def _spread(root: bool, state: State) -> Any:

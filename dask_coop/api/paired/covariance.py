@@ -89,7 +89,7 @@ def cov(
     x, result = _variables("cov", m, y, rowvar, dtype)
     weights = _weights(x, fweights, aweights)
     finalize = partial(_covariance, degrees, "aweights" in weights)
-    return _squeezed(matmul.deviations(x, weights, finalize, None, result))
+    return _squeezed(matmul.deviations("cov", x, weights, finalize, None, result))
 
 
 @public("blockwise")
@@ -123,7 +123,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     """
     variables, result = _variables("corrcoef", x, y, rowvar, dtype)
     finalize = partial(_scaled, result)
-    return _squeezed(matmul.deviations(variables, {}, _sums, finalize, result))
+    return _squeezed(matmul.deviations("corrcoef", variables, {}, _sums, finalize, result))
 
 
 def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> tuple[Array, np.dtype[Any]]:

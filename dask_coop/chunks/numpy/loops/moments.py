@@ -308,5 +308,6 @@ describe_rows: Final = jit(_describe_rows, allocates=False)
 lift_columns: Final = jit(_lift_columns, allocates=False)
 
 #: Write counts, which are zero at first, sums of powers of deviations from means, and these means
-#: and their rounding errors, for lines of `n` elements. `space` has room for a block of a line twice.
+#: and their rounding errors, for lines of `n` elements. `space` has room for a block of a line
+#: twice.
 powers_of_rows: Final = jit(_powers_of_rows)
