@@ -49,7 +49,13 @@ from typing import TYPE_CHECKING, Any
 from dask_coop.algebra import monoids
 from dask_coop.api.call.names import no_attribute
 from dask_coop.api.call.report import report
-from dask_coop.api.call.results import Description, Descriptions, Histogram, Histogram2D
+from dask_coop.api.call.results import (
+    Description,
+    Descriptions,
+    Histogram,
+    Histogram2D,
+    LinregressResult,
+)
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -85,11 +91,13 @@ from dask_coop.api.install.install import install, install_if_wanted, installed,
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.api.moments import (
     describe,
+    kurtosis,
     mean,
     moment,
     nanmean,
     nanstd,
     nanvar,
+    skew,
     std,
     var,
 )
@@ -103,6 +111,9 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
+from dask_coop.api.paired.average import average
+from dask_coop.api.paired.covariance import corrcoef, cov
+from dask_coop.api.paired.regression import linregress
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -145,6 +156,7 @@ __all__ = [
     "FallbackWarning",
     "Histogram",
     "Histogram2D",
+    "LinregressResult",
     "Monoid",
     "Node",
     "Refused",
@@ -156,11 +168,14 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "average",
     "bfill",
     "bincount",
     "box_filter",
     "compress",
+    "corrcoef",
     "count_nonzero",
+    "cov",
     "cummax",
     "cummin",
     "cumprod",
@@ -186,6 +201,8 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "kurtosis",
+    "linregress",
     "logcumsumexp",
     "matmul",
     "max",
@@ -224,6 +241,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "skew",
     "sort",
     "std",
     "sum",

@@ -1,13 +1,15 @@
 """The monoid of central moments up to any order.
 
-A state is the count, the mean and, from the second power on, the sums of powers of the deviations
-from the mean.  Two states combine by the binomial theorem, with the distance between their means:
+A state is the count, the mean, from the second power on the sums of powers of the deviations from
+the mean, and the rounding error of the mean, which is as large as small deviations where that is
+far from zero.  Two states combine by the binomial theorem, with the distance between their means:
 P. Pebay, "Formulas for Robust, One-Pass Parallel Computation of Covariances and Arbitrary-Order
 Statistical Moments", SAND2008-6212 (2008).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import comb
@@ -15,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.monoids import VAR, Field, MonoidRow, State
+from dask_coop.algebra.merges import meet
+from dask_coop.algebra.monoids import VAR, Field, MonoidRow, State, mean_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +36,7 @@ class Powers(MonoidRow):
     @property
     def order(self) -> int:
         """The highest power."""
-        return len(self.fields) - 1
+        return len(self.fields) - 2
 
 
 @lru_cache
@@ -41,25 +44,43 @@ def moments_up_to(order: int) -> Powers:
     """Return the monoid of central moments up to `order`, 2 or more."""
     count, mean, second = VAR.fields
     more = (Field(f"m{power}", "real", second.identity, np.add) for power in range(3, order + 1))
-    fields = (count, mean, second, *more)
-    return Powers(f"moments_up_to_{order}", fields, "biuf", "", partial(_merge, order))
+    fields = (count, mean, second, *more, Field("short", "real", second.identity, np.add))
+    merge = partial(_merge, order)
+    return Powers(f"moments_up_to_{order}", fields, "biuf", "", merge, output=mean_dtype)
+
+
+def centred(count: Any, mean: Any, sums: Sequence[Any]) -> State:
+    """Return the state of elements whose powers of distances from `mean` add up to `sums`.
+
+    Parameters
+    ----------
+    count, mean : number or array
+        The number of elements, and about their mean; 0 and 0 where there are none.
+    sums : sequence of arrays
+        The sums of distances, of their squares, and of higher powers.
+    """
+    short = sums[0] / np.maximum(count, 1)
+    about = (count, mean, *sums[1:])
+    orders = range(2, len(sums) + 1)
+    # The sum of distances itself is the count times `short`.
+    return (count, mean, *(_about(about, -short, count * (1 - p), p) for p in orders), short)
 
 
 def _merge(order: int, a: State, b: State) -> State:
-    a_count, a_mean, *_ = a
-    b_count, b_mean, *_ = b
+    a_count, a_mean, *_, a_short = a
+    b_count, b_mean, *_, b_short = b
     count = a_count + b_count
     # The mean of no element is stored as 0, with weight 0.
     some = np.maximum(count, 1)
     a_weight, b_weight = a_count / some, b_count / some
-    delta = b_mean - a_mean
+    mean, short, delta = meet(b_weight, (a_mean, a_short), (b_mean, b_short))
     # The distances of the means from the common mean; 0 for a side without elements.
     to_a, to_b = -b_weight * delta * (a_count > 0), a_weight * delta * (b_count > 0)
     sums: list[Any] = []
     for power in range(2, order + 1):
         total = _about(a, to_a, a_count, power) + _about(b, to_b, b_count, power)
         sums.append(total)
-    return (count, a_mean * a_weight + b_mean * b_weight, *sums)
+    return (count, mean, *sums, short)
 
 
 def _about(state: State, shift: Any, count: Any, power: int) -> Any:

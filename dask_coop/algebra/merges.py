@@ -89,6 +89,26 @@ def merge_deviations(a: State, b: State) -> State:
     )
 
 
+def meet(fraction: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """Return the mean of two sides, its rounding error, and the distance between their means.
+
+    Parameters
+    ----------
+    fraction : number or array
+        The second side's fraction of all weights.
+    a, b : tuple
+        The mean of each side, and its rounding error.
+    """
+    (a_mean, a_short), (b_mean, b_short) = a, b
+    by = (b_mean - a_mean) + (b_short - a_short)
+    step = a_short + by * fraction
+    mean = a_mean + step
+    short = -excess(a_mean, step, mean)
+    # With nothing before it, the second side keeps all its digits.
+    alone = fraction == 1
+    return choose(alone, b_mean, mean), choose(alone, b_short, short), by
+
+
 def _dot(a: Any, b: Any) -> Any:
     return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,
@@ -74,6 +75,39 @@ def _spread(
         value = np.sqrt(value)
     # NumPy also masks results without a degree of freedom.
     return np.ma.masked_where(degrees <= 0, value) if masked else value
+
+
+#: The least variance, as a multiple of the squared mean, that is not taken for rounding errors.
+_RESOLUTION = 1e-30
+
+
+def _normalized(state: State, order: int) -> tuple[Any, Any]:
+    """Return counts, and the moment of an order of elements in units of their deviation.
+
+    As in SciPy it is NaN where elements differ by rounding errors only.
+    """
+    count, mean, squares, power = state[0], state[1], state[2], state[order]
+    degrees = np.where(count > 0, count, np.nan)
+    variance = squares / degrees
+    varies = variance > _RESOLUTION * mean * mean
+    return degrees, np.where(varies, power / degrees / variance ** (order / 2), np.nan)
+
+
+def _skew(state: State, *, bias: bool = True, skipna: bool = False) -> Any:
+    with np.errstate(all="ignore"):
+        n, value = _normalized(state, 3)
+        if bias:
+            return value
+        return np.where(n > 2, value * np.sqrt((n - 1) * n) / (n - 2), value)
+
+
+def _kurtosis(state: State, *, fisher: bool = True, bias: bool = True, skipna: bool = False) -> Any:
+    with np.errstate(all="ignore"):
+        n, value = _normalized(state, 4)
+        if not bias:
+            other = ((n * n - 1) * value - 3 * (n - 1) ** 2) / (n - 2) / (n - 3) + 3
+            value = np.where(n > 3, other, value)
+        return value - 3 if fisher else value
 
 
 def _index(state: State) -> Any:
@@ -155,7 +189,7 @@ def with_nan_forms(rows: dict[str, StatisticRow]) -> dict[str, StatisticRow]:
     return rows | {f"nan{name}": replace(row, skipna=True) for name, row in rows.items()}
 
 
-#: The statistics by flox's names, and two that flox lacks.
+#: The statistics by flox's names, and some that flox lacks.
 STATISTICS = with_nan_forms(
     {
         "sum": StatisticRow(SUM, converts=True, exact=digits.total, window=MEAN, units="sum"),
@@ -169,6 +203,8 @@ STATISTICS = with_nan_forms(
         "max": _MAX,
         "argmin": StatisticRow(ARGMIN, _index, nothing=-1, units="place"),
         "argmax": StatisticRow(ARGMAX, _index, nothing=-1, units="place"),
+        "skew": StatisticRow(moments_up_to(3), _skew, ("bias",)),
+        "kurtosis": StatisticRow(moments_up_to(4), _kurtosis, ("fisher", "bias")),
         "first": StatisticRow(FIRST),
         "last": StatisticRow(LAST),
     }

@@ -162,21 +162,27 @@ def find_mask(where: Any, x: da.Array) -> Any:
     mask = asanyarray(where)
     if mask.dtype.kind != "b":
         raise TypeError(f"where takes truth values, got dtype {mask.dtype}")
-    if mask.numblocks == x.numblocks and (has_unknown_size(x) or mask.chunks == x.chunks):
-        return mask
-    if has_unknown_size(x) or has_unknown_size(mask):
+    fitting = beside("where", mask, x)
+    return None if 0 in x.shape and fitting is not mask else fitting
+
+
+def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
+    """Return the array `y` of the argument `name` in the shape and chunks of `x`."""
+    if y.numblocks == x.numblocks and (has_unknown_size(x) or y.chunks == x.chunks):
+        return y
+    if has_unknown_size(x) or has_unknown_size(y):
         raise ValueError(
-            f"where needs as many chunks as the array, {x.numblocks}, if the sizes of either's are "
-            f"unknown, got {mask.numblocks}; compute_chunk_sizes() finds them"
+            f"{name} needs as many chunks as the array, {x.numblocks}, if the sizes of either's "
+            f"are unknown, got {y.numblocks}; compute_chunk_sizes() finds them"
         )
-    if np.broadcast_shapes(mask.shape, x.shape) != x.shape:
-        raise ValueError(f"where of shape {mask.shape} does not fit an array of shape {x.shape}")
+    if np.broadcast_shapes(y.shape, x.shape) != x.shape:
+        raise ValueError(f"{name} of shape {y.shape} does not fit an array of shape {x.shape}")
     if 0 in x.shape:
-        return None
-    lead = x.ndim - mask.ndim
-    sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
+        return empty_like(x, dtype=y.dtype)
+    lead = x.ndim - y.ndim
+    sides = zip(y.shape, x.shape[lead:], x.chunks[lead:], strict=True)
     like_x = tuple(sizes if n == to else (n,) for n, to, sizes in sides)
-    return broadcast_to(mask.rechunk(like_x), x.shape, x.chunks)
+    return broadcast_to(y.rechunk(like_x), x.shape, x.chunks)
 
 
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:

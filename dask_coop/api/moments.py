@@ -30,6 +30,7 @@ from dask_coop.api.call.planning import columns_of
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import Description, Descriptions
 from dask_coop.api.dates import describe_dates, reduce_durations
+from dask_coop.api.paired.average import weighted
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
 
@@ -48,6 +49,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array:
     """Arithmetic mean of array elements over the given axes.
@@ -62,6 +64,8 @@ def mean(
         The dtype of the result. By default that of `a`, and float64 for bool and integers.
     where
         As for :func:`sum`.
+    weights
+        As for :func:`average`; without `where` and `reproducible`.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -84,6 +88,8 @@ def mean(
     arguments = ReductionArguments(
         axis, keepdims, split_every, out, where, reproducible=reproducible
     )
+    if weights is not None:
+        return weighted(name, x, weights, arguments, dtype)[0]
     if x.dtype.kind == "m" and name == "mean":
         return reduce_durations(name, x, dtype, arguments)
     output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
@@ -109,6 +115,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array:
     """Variance of array elements over the given axes; NaN if an element is NaN.
@@ -126,6 +133,11 @@ def var(
         Subtracted from the number of elements n: the divisor is ``n - ddof``.
     where
         As for :func:`sum`.
+    weights : dask.array.Array or array_like, optional
+        As for :func:`average`, but real and not negative: squared deviations from the weighted
+        mean are averaged with them. `ddof` must then be 0, since what it stands for depends on
+        whether weights are frequencies or reliabilities; :func:`cov` has both. Not with `where`,
+        nor for complex numbers.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -158,6 +170,14 @@ def var(
     """
     x = asanyarray(a)
     arguments = ReductionArguments(axis, keepdims, split_every, out, where)
+    if weights is not None:
+        if ddof != 0:
+            raise Refused(
+                f"{name} takes no ddof={ddof} beside weights, for which it has several meanings; "
+                "cov has fweights and aweights"
+            )
+        floats = None if dtype is None else _float(name, dtype)
+        return weighted(name, x, weights, arguments, floats)[0]
     bind(VAR, x.dtype, x.dtype, name)
     result = _float(name, VAR.output(x.dtype) if dtype is None else dtype)
     masked = chunks.is_masked(x._meta)
@@ -283,6 +303,119 @@ def moment(
         monoid, finalize = moments_up_to(int(order)), partial(_last, float(ddof))
     arguments = ReductionArguments(axis, keepdims, split_every, out)
     return reduce_array(monoid, "moment", finalize, x, arguments, result=result)
+
+
+@public("reduction")
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Skewness of array elements over the given axes, as `scipy.stats.skew` has it.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every
+        As for :func:`sum`, but the first axis by default.
+    bias : bool
+        Whether the third moment is that of the elements; with False, it is corrected for that of
+        the population that they are a sample of, where there are three elements or more.
+    nan_policy : {"propagate", "omit"}
+        Whether the result is NaN if an element is, or NaN are left out. To raise an error would
+        take the values while the graph is built.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s, in its dtype, or float64 for bool and integers. NaN
+        where elements do not vary but for rounding errors.
+
+    Raises
+    ------
+    TypeError, AxisError
+        As for :func:`moment`.
+    ValueError
+        As for :func:`sum`, and if `nan_policy` is another.
+
+    Notes
+    -----
+    The array is read once. Moments are combined as in :func:`moment`, in float64 for all dtypes,
+    and the result is rounded once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.skew(da.from_array([2.0, 8, 0, 4, 1, 9, 9, 0], chunks=3)).round(4))
+    0.265
+    """
+    arguments = ReductionArguments(axis, keepdims, split_every)
+    return _shape("skew", asanyarray(a), arguments, nan_policy, bias=bool(bias))
+
+
+@public("reduction")
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Kurtosis of array elements over the given axes, as `scipy.stats.kurtosis` has it.
+
+    Parameters
+    ----------
+    a, axis, bias, nan_policy, keepdims, split_every, engine
+        As for :func:`skew`; the correction takes four elements.
+    fisher : bool
+        Whether 3 is subtracted, so that a normal distribution has 0.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`skew`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`skew`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.kurtosis(da.from_array([2.0, 8, 0, 4, 1, 9, 9, 0], chunks=3)).round(4))
+    -1.6661
+    """
+    arguments, options = ReductionArguments(axis, keepdims, split_every), {"bias": bool(bias)}
+    return _shape("kurtosis", asanyarray(a), arguments, nan_policy, fisher=bool(fisher), **options)
+
+
+def _shape(
+    name: str, x: da.Array, arguments: ReductionArguments, nan_policy: str, **options: bool
+) -> da.Array:
+    """Return a statistic of the shape of a distribution."""
+    if nan_policy not in ("propagate", "omit"):
+        raise ValueError(
+            f"nan_policy of {name} must be 'propagate' or 'omit', got {nan_policy!r}; 'raise' "
+            "would compute the array"
+        )
+    result = _float(name, MEAN.output(x.dtype))
+    statistic = f"nan{name}" if nan_policy == "omit" else name
+    return reduce_statistic(statistic, x, arguments, result, **options)
 
 
 def _each_column(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -446,7 +579,7 @@ def _constant(value: float, state: State) -> Any:
 
 
 def _last(ddof: float, state: State) -> Any:
-    count, power = state[0], state[-1]
+    count, power = state[0], state[-2]
     degrees = np.where(count < ddof, np.nan, count - ddof)
     with np.errstate(invalid="ignore", divide="ignore"):
         return power / degrees

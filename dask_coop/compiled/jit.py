@@ -45,6 +45,7 @@ _WORDS = {
     "histogram": "histograms",
     "logaddexp": "logarithms of sums",
     "moments": "moments and variances",
+    "paired": "weighted moments",
     "reproducible": "reproducible sums",
     "selection": "quantiles and selections",
     "strided": "histograms",

@@ -16,6 +16,17 @@ from dask_coop.api.call.labelled import is_labelled
 from dask_coop.api.call.report import as_table
 
 
+class LinregressResult(NamedTuple):
+    """The result of :func:`linregress`: one lazy array for each of SciPy's fields."""
+
+    slope: Any  #: the slope of each line
+    intercept: Any  #: the line's value at 0
+    rvalue: Any  #: the correlation coefficient
+    pvalue: Any  #: the probability of such a coefficient, were the slope 0
+    stderr: Any  #: the standard error of the slope
+    intercept_stderr: Any  #: that of the intercept
+
+
 class Description(NamedTuple):
     """The result of :func:`describe`: one lazy array for each statistic.
 

@@ -39,7 +39,7 @@ _RULES = {
     "sum": "cumulative_sum move_sum integral_image norm",
     "difference": "move_std ptp",
     "square": "move_var",
-    "place": "argtopk argsort searchsorted isin digitize",
+    "place": "skew kurtosis argtopk argsort searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
@@ -66,11 +66,15 @@ _ALIKE = {
 
 #: Functions that take no quantities, and why.
 REFUSED = {
+    "average": "its weights may have units of their own",
     "bincount": "it counts integers from 0 on, which have no units",
+    "corrcoef": "its variables may have units of their own",
+    "cov": "its variables may have units of their own",
     "groupby_reduce": "it does not know the units of each statistic",
     "groupby_scan": "it does not know the units of each scan",
     "histogram2d": "it has one edge array for each coordinate",
     "histogramdd": "it has one edge array for each coordinate",
+    "linregress": "its variables may have units of their own",
     "matmul": "its semirings multiply and add in ways of their own",
     "reduce": "it does not know what the monoid makes of units",
     "scan": "it does not know what the monoid makes of units",

@@ -30,6 +30,7 @@ from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import differing
 from dask_coop.api.histograms import bincount, histogram, histogramdd
 from dask_coop.api.install.substitutes import Row
+from dask_coop.api.paired import average, covariance
 from dask_coop.errors import Refused
 
 #: Our modules, and their functions that replace Dask's of the same name. Not `transpose`, which
@@ -38,6 +39,8 @@ _SAME = {
     sums: "sum prod any all count_nonzero nansum nanprod",
     extrema: "min max ptp argmin argmax nanmin nanmax nanargmin nanargmax",
     moments: "mean var std nanmean nanvar nanstd moment",
+    average: "average",
+    covariance: "cov corrcoef",
     bincount: "digitize",
     order: "median nanmedian quantile nanquantile nanpercentile",
     topk: "topk argtopk",
@@ -176,6 +179,8 @@ def rows() -> tuple[Row, ...]:
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
+        Row("dask.array.stats", "skew", _served(moments.skew), _is_ours),
+        Row("dask.array.stats", "kurtosis", _served(moments.kurtosis), _is_ours),
     )
 
 

@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 from dask.array import array_expr_enabled
+from dask.array.core import asanyarray
 from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 
 from dask_coop.api import fills, flox_calls, least_squares, sums, windows, xhistogram_calls
-from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
+from dask_coop.api.arguments import ReductionArguments, beside
+from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask, originals
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import counted, differing
 from dask_coop.api.install import of_lines
 from dask_coop.api.install.substitutes import Row
+from dask_coop.api.paired import average, regression
 from dask_coop.errors import Refused
 
 #: xarray's rolling functions, and ours.
@@ -94,6 +97,84 @@ def _fit(lhs: Any, rhs: Any, rcond: Any = None, skipna: bool = False) -> Any:
         return coefficients, residuals if rhs.ndim > 1 else residuals[np.newaxis]
 
 
+def _weighted(name: str) -> Any:
+    """Return the method of xarray's Weighted of that name, by one read of data and weights."""
+
+    def weigh(self: Any, da: Any, dim: Any = None, skipna: bool | None = None) -> Any:
+        weights, method = self.weights, f"_weighted_{name}"
+        if not set(weights.dims) <= set(da.dims):
+            raise Refused("weights have dimensions that the array lacks")
+        dims = _reduced(da, dim)
+        _require_alike(da, weights)
+        first = [_beginning(x, dims) for x in (da, weights)]
+        with left_to_dask():
+            like = getattr(type(self)(*first), method)(first[0], dim=dim, skipna=skipna)
+        if like.dims != tuple(d for d in da.dims if d not in dims):
+            raise Refused("dimensions are in another order")
+        skips = skipna or (skipna is None and da.dtype.kind in "cf")
+        w = weights.variable.set_dims(dict(da.sizes)).data
+        arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
+        statistic = f"nan{name}" if skips else name
+        with counted(name, da.data):
+            x = asanyarray(da.data)
+            w = beside("weights", asanyarray(w), x)
+            (result,) = average.weighted(statistic, x, w, arguments, like.dtype)
+        return like.copy(data=result)
+
+    return with_expressions(weigh)
+
+
+def _weighs_lazily(self: Any, da: Any, *args: Any, **kwargs: Any) -> bool:
+    return _is_lazy(da.data, self.weights.data)
+
+
+def _covary(
+    da_a: Any, da_b: Any, weights: Any = None, dim: Any = None, ddof: int = 0, method: Any = None
+) -> Any:
+    """Return the covariance or correlation of two DataArrays by one read of both."""
+    if weights is not None or da_a.dims != da_b.dims or da_a.shape != da_b.shape:
+        raise Refused("arrays differ in their dimensions, or have weights")
+    dims = _reduced(da_a, dim)
+    _require_alike(da_a, da_b)
+    original = originals.get(sys.modules["xarray.computation.computation"]._cov_corr)
+    if original is None:
+        raise Refused("xarray's function is not replaced")
+    first = [_beginning(x, dims) for x in (da_a, da_b)]
+    with left_to_dask():
+        like = original(*first, None, dim, ddof, method)
+    axes = tuple(sorted(da_a.get_axis_num(dims)))
+    with counted(method, da_a.data):
+        a, b = asanyarray(da_a.data), asanyarray(da_b.data)
+        result = regression.between(method, a, b, axes, ddof, like.dtype)
+    return like.copy(data=result)
+
+
+def _covaries_lazily(da_a: Any, da_b: Any, *args: Any, **kwargs: Any) -> bool:
+    return _is_lazy(da_a.data, da_b.data)
+
+
+def _reduced(array: Any, dim: Any) -> list[Any]:
+    """Return the dimensions of an array that a call reduces."""
+    if dim is None or dim is ...:
+        return [*array.dims]
+    return [dim] if isinstance(dim, str) else [*dim]
+
+
+def _require_alike(array: Any, other: Any) -> None:
+    """Refuse arrays whose indexes differ, or where the second has further coordinates."""
+    if other.coords.keys() - array.coords.keys() or any(
+        not index.equals(array.indexes[dim])
+        for dim, index in other.indexes.items()
+        if dim in array.indexes
+    ):
+        raise Refused("coordinates differ")
+
+
+def _beginning(array: Any, dims: list[Any]) -> Any:
+    """Return an array with a single element along `dims`, whose result has the same labels."""
+    return array.isel({dim: slice(1) for dim in dims if dim in array.dims})
+
+
 def _fits_lazily(lhs: Any, rhs: Any, rcond: Any = None, skipna: bool = False) -> bool:
     # Without NaN, Dask's own function takes chunk by chunk.
     return skipna and rcond is not None and _is_lazy(rhs)
@@ -129,6 +210,12 @@ def rows() -> list[Row]:
     """Return the rows of xarray's, flox's and xhistogram's functions, and ours."""
     return [
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
+        *(
+            Row("xarray.computation.weighted", f"Weighted.{f}", _weighted(name), _weighs_lazily)
+            for name in ("mean", "var", "std")
+            for f in [f"_weighted_{name}"]
+        ),
+        Row("xarray.computation.computation", "_cov_corr", _covary, _covaries_lazily),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
         Row("xarray.compat.dask_array_ops", "least_squares", with_expressions(_fit), _fits_lazily),

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
@@ -36,6 +37,7 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.chunks import paired
 from dask_coop.chunks.cupy import many_groups, programs_list
 from dask_coop.chunks.cupy.arrays import (
     HOST_STATE_BYTES,
@@ -110,6 +112,8 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         more axis for the groups.
     """
     with x.device:
+        if any(isinstance(op.monoid, Powers) for op in ops):
+            return paired.each_of_groups(lift_groups, ops, x, codes, n)
         labels = codes.ndim
         kept = x.shape[: x.ndim - labels]
         codes = contiguous(codes).reshape(-1).astype(np.int32, copy=False)

@@ -22,12 +22,15 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import Paired
 from dask_coop.algebra.topk import TopK
+from dask_coop.chunks import paired
 from dask_coop.chunks.cupy import topk, unique
 from dask_coop.chunks.cupy.arrays import contiguous, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
 from dask_coop.chunks.distinct import Distinct
+from dask_coop.chunks.paired import powers
 from dask_coop.chunks.states import reduce_along
 
 Array = Any
@@ -40,6 +43,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a state; a mask `where` selects elements."""
     with x.device:
         x = cast(x, op.element)
+        if isinstance(op.monoid, Paired):
+            return _on_one_side(paired.lift(lift, op, x, cupy.asarray(where), axes))
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Distinct):
@@ -138,18 +143,19 @@ def _join(role: Any, real: Any, imag: Any) -> Any:
 
 def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     """Reduce the chunk `x` over `axes` to a state of `dask_coop.algebra.central_moments`."""
-    real = np.dtype("f8")
-    total, count = lift(Operation(MEAN, op.element, real), x, axes)
-    mean = total / np.maximum(count, 1)
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    deviation = cast(x, real) - cupy.asarray(mean).reshape(kept)
-    power = deviation
-    sums: list[Any] = []
-    for _ in op.monoid.fields[2:]:
-        power = power * deviation
-        sums += lift(Operation(SUM, real, real), power, axes)
-    fields = (count, mean, *sums)
-    # States differ in size; if one has stayed on the GPU, all go there.
+    real = np.dtype("f8")
+
+    def total(values: Array) -> Any:
+        return lift(Operation(SUM, real, real), values, axes)[0]
+
+    means = lift(Operation(MEAN, op.element, real, op.skipna), x, axes)
+    fields = powers(op, cast(x, real), means, total, lambda mean: mean.reshape(kept))
+    return _on_one_side(fields)
+
+
+def _on_one_side(fields: State) -> State:
+    """Return a state whose fields are on the GPU if one is, as sizes differ."""
     if any(isinstance(field, cupy.ndarray) for field in fields):
         return tuple(map(cupy.asarray, fields))
     return fields

@@ -8,6 +8,7 @@ and float16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,8 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read
+from dask_coop.algebra.paired import COMOMENTS, WEIGHTED_MEAN
+from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
@@ -48,7 +50,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
-        make = _variance if op.monoid.order == 2 else _powers
+        make = _powers
     if make is None:
         return None
     layout = find_layout(x, axes)
@@ -56,6 +58,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
     keep = None if where is None else np.broadcast_to(where, x.shape)
+    if make is _powers and op.skipna and x.dtype.kind == "f":
+        keep = ~np.isnan(x) if keep is None else keep & ~np.isnan(x)
     lines = read(layout, x, keep)
     if lines.inner > 1 and (make is _powers or lines.n * lines.inner < _LEAST):
         return None
@@ -102,10 +106,12 @@ def _about_means(op: Operation, lines: Lines, state: Array) -> State:
 
 
 def _powers(op: Operation, lines: Lines) -> State:
-    powers, means = np.zeros((lines.count, len(op.monoid.fields))), np.empty(lines.count)
+    powers, means = np.zeros((lines.count, len(op.monoid.fields) - 1)), np.empty((2, lines.count))
     source = lines.memory, lines.steps[0], lines.n, lines.keep
     loops("moments").powers_of_rows(*source, powers, means, np.empty((2, 1024)))
-    return _count(op, lines, powers[:, 0]), means, *powers.T[2:]
+    # NaN are among the elements to leave out.
+    count = np.int64(lines.n) if lines.keep is None else powers[:, 0].astype("i8")
+    return count, means[0], *powers.T[2:], means[1]
 
 
 def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any = None) -> State:
@@ -136,6 +142,52 @@ def _compensated(op: Operation, lines: Lines) -> State:
     counts, sums = np.zeros(lines.count, "i8"), np.zeros((2, lines.count))
     lines.call(sums_of.sum_rows, sums_of.sum_columns, skip, counts, *sums)
     return (*sums, _count(op, lines, counts))[: len(op.monoid.fields)]
+
+
+def lift_pairs(op: Operation, x: Array, y: Array, axes: tuple[int, ...]) -> State | None:
+    """Return the state of pairs over `axes`; the second array is the weights or a variable."""
+    of_pairs = loops_for("paired", x.size)
+    if of_pairs is None or op.element.kind == "c":
+        return None
+    x, y = (_as_float(v) for v in (x, np.broadcast_to(y, x.shape)))
+    layout = find_layout(x, axes)
+    lines = read(layout, aligned(x), None)
+    memory, other = _second(layout, y, of_pairs.COLUMNS)
+    fields = len(op.monoid.fields)
+    state, skip = np.zeros((lines.count, fields)), _skip(op, lines)
+    is_pair, sums = op.monoid is COMOMENTS, True if op.monoid is WEIGHTED_MEAN else None
+    second = (memory, None) if is_pair else (None, memory)
+    steps = lines.steps[0], other[0], other[1], lines.steps[1], other[2]
+    if lines.inner == 1:
+        of_pairs.lift_rows(lines.memory, steps, lines.n, *second, skip, sums, state)
+    else:
+        source = lines.memory, steps, lines.n, lines.inner
+        of_pairs.lift_columns(*source, *second, skip, sums, state, np.empty((8, of_pairs.COLUMNS)))
+    return tuple(layout.join(np.ascontiguousarray(field), x.shape) for field in state.T)
+
+
+def _as_float(x: Array) -> Array:
+    """Return an array as one of two dtypes, for which loops are compiled."""
+    return x if x.dtype in ("f4", "f8") and x.dtype.isnative else x.astype("f8")
+
+
+def _second(layout: Layout, y: Array, columns: int) -> tuple[Array, tuple[int, int, int]]:
+    """Return the memory of the second array, and its steps: to a group, along a line, to a line.
+
+    Groups of lines that share their elements have them once, and neighbours as many times as loops
+    take `columns` at once.
+    """
+    groups = layout.order[: layout.start], layout.order[layout.stop :]
+    shared = [[*group] if not any(y.strides[d] for d in group) else [] for group in groups]
+    inner = math.prod(y.shape[d] for d in groups[1])
+    y = y[tuple(slice(1) if d in shared[0] + shared[1] else slice(None) for d in range(y.ndim))]
+    split = layout.split(y)
+    apart = int(split.shape[2] == inner)
+    if not apart:
+        split = np.broadcast_to(split, (*split.shape[:2], min(inner, columns)))
+    split = np.ascontiguousarray(split)
+    outer, n, width = split.shape
+    return read_only(split), (n * width if outer > 1 else 0, width, apart)
 
 
 class _Ends:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
@@ -40,6 +41,7 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.chunks import paired
 from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
 from dask_coop.chunks.numpy.reduce import lift
@@ -57,6 +59,8 @@ _LANES, _TABLES_CACHED = 8, 1 << 15
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
+    if any(isinstance(op.monoid, Powers) for op in ops):
+        return paired.each_of_groups(lift_groups, ops, x, codes, n)
     states: dict[int, State] = {}
     if loops_for("groups", x.size) is not None and x.size and n:
         for reading in _readings(ops, x.dtype):

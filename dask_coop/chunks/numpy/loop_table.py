@@ -15,6 +15,7 @@ WORTH_COMPILING: dict[str, float] = {
     "histogram": 1 << 15,
     "logaddexp": 1 << 16,
     "moments": 1 << 13,
+    "paired": 1 << 13,
     "reproducible": 1,
     "scans": 1 << 16,
     "select": 1 << 16,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra import ticks
-from dask_coop.algebra.central_moments import Powers
+from dask_coop.algebra.central_moments import Powers, centred
 from dask_coop.algebra.counted import Counted
 from dask_coop.algebra.fills import Fill, WeightedMean
 from dask_coop.algebra.merges import choose
@@ -41,7 +41,9 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import Paired
 from dask_coop.algebra.topk import TopK
+from dask_coop.chunks import paired
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -64,6 +66,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if isinstance(op.monoid, Distinct):
         return unique.distinct(op, op.monoid, x)
     x = np.asarray(x).astype(op.element, copy=False)
+    if isinstance(op.monoid, Paired):
+        state = compiled.lift_pairs(op, x, np.asarray(where), axes)
+        return paired.lift(lift, op, x, where, axes) if state is None else state
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
     if isinstance(op.monoid, Fill | WeightedMean):
@@ -142,11 +147,11 @@ def _powers(order: int, x: Array, axes: tuple[int, ...], valid: Any) -> State:
         deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype="f8"))
         if valid is not True:
             deviation[~valid] = 0
-        power, sums = deviation, []
+        power, sums = deviation, [np.add.reduce(deviation, axes)]
         for _ in range(2, order + 1):
             power = power * deviation
             sums.append(np.add.reduce(power, axes))
-    return count, mean, *sums
+        return centred(count, mean, sums)
 
 
 def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

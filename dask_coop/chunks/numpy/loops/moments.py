@@ -272,7 +272,7 @@ def _powers_of_rows(
     x: Array, step: int, n: int, keep: Array, powers: Array, means: Array, space: Array
 ) -> None:
     some = None
-    for line in range(len(means)):
+    for line in range(len(powers)):
         sums, centre = powers[line], 0.0
         for start in range(0, n, space.shape[1]):
             part = x[line * step + start :][: min(space.shape[1], n - start)]
@@ -291,7 +291,8 @@ def _powers_of_rows(
                 centre = mean
         rest = sums[1] / max(sums[0], 1.0)
         _move(sums, rest)
-        means[line] = centre + rest
+        means[0, line] = centre + rest
+        means[1, line] = rest - (means[0, line] - centre)
 
 
 #: Write counts, sums and sums of squares of deviations, and their centres, for lines of `n`
@@ -306,6 +307,7 @@ describe_rows: Final = jit(_describe_rows, allocates=False)
 #: zero at first.
 lift_columns: Final = jit(_lift_columns, allocates=False)
 
-#: Write counts, which are zero at first, sums of powers of deviations from means, and these means,
-#: for lines of `n` elements. `space` has room for a block of a line twice.
+#: Write counts, which are zero at first, sums of powers of deviations from means, and these means
+#: and their rounding errors, for lines of `n` elements. `space` has room for a block of a line
+#: twice.
 powers_of_rows: Final = jit(_powers_of_rows)

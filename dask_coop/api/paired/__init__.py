@@ -1,0 +1,1 @@
+"""Moments of several variables, and weighted ones."""

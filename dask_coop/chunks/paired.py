@@ -1,0 +1,218 @@
+"""Products of deviations of several variables, on NumPy and CuPy chunks alike.
+
+For covariances of many variables, a chunk has a row for each and a column for each sample. Rows
+lose their means, so that nothing cancels, and one product of matrices has all pairs. NumPy chunks
+are taken block by block, each small enough to stay in a cache meanwhile.
+
+States of `algebra.paired.Paired`, of two arrays, and of central moments take the backend's own
+sums, over any axes or by group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dask_coop import chunks
+from dask_coop.algebra.central_moments import Powers, centred
+from dask_coop.algebra.monoids import MEAN, SUM, State, floating
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import (
+    COMOMENTS,
+    WEIGHTED_MEAN,
+    Products,
+    merge_products,
+)
+
+Array = Any
+
+#: The elements of a block of a NumPy chunk, and its fewest samples for each variable: with fewer,
+#: the product is small beside what is done to its result.
+_BLOCK, _SAMPLES = 1 << 16, 64
+
+#: The rows from which on sums of rows are fast in any order of their elements.
+_MANY = 16
+
+
+def products(a: Array, b: Array | None, fweights: Array | None, aweights: Array | None) -> Products:
+    """Return the state of the variables in the rows of `a` and of `b`, or of `a` alone.
+
+    Parameters
+    ----------
+    a, b : array
+        Numbers of any dtype; a column for each sample.
+    fweights, aweights : array, optional
+        How often each sample was seen, and how reliable it is.
+    """
+    kind, n = chunks.kind(a), a.shape[1]
+    weights = [
+        None if w is None else chunks.asarray(w, kind).astype("f8", copy=False)
+        for w in (fweights, aweights)
+    ]
+    rows = max(1, len(a))
+    width = max(_SAMPLES * rows, _BLOCK // rows) if kind == "numpy" else n
+    states = []
+    for start in range(0, max(n, 1), max(width, 1)):
+        columns = slice(start, start + width)
+        some = [None if w is None else w[columns] for w in weights]
+        states.append(_of_block(a[:, columns], None if b is None else b[:, columns], *some))
+    return reduce(merge_products, states)
+
+
+def _of_block(
+    a: Array, b: Array | None, fweights: Array | None, aweights: Array | None
+) -> Products:
+    with np.errstate(all="ignore"):
+        weights = fweights if aweights is None else aweights
+        if fweights is not None and aweights is not None:
+            weights = fweights * aweights
+        total = np.float64(a.shape[1]) if weights is None else weights.sum()
+        squares = np.float64(0) if aweights is None else (weights * aweights).sum()
+        root = None if weights is None else np.sqrt(weights)
+        left = _deviations(a, weights, total, root)
+        right = left if b is None else _deviations(b, weights, total, root)
+        mean, short, rows = left
+        other, other_short, columns = right
+        # BLAS computes half of the product of real rows with themselves.
+        product = rows @ (columns.conj() if columns.dtype.kind == "c" else columns).T
+        product -= (total * short)[:, np.newaxis] * other_short.conj()
+        return Products(total, squares, mean, short, other, other_short, product)
+
+
+def _deviations(
+    x: Array, weights: Array | None, total: Any, root: Array | None
+) -> tuple[Array, Array, Array]:
+    """Return means of rows, their rounding errors, and weighted deviations from the means."""
+    x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
+    some = np.where(total == 0, 1.0, total)
+    mean = (x.sum(1) if weights is None else x @ weights) / some
+    deviations = x - mean[:, np.newaxis]
+    short = (deviations.sum(1) if weights is None else deviations @ weights) / some
+    if root is not None:
+        deviations *= root
+    return mean, short, deviations
+
+
+def lift(
+    backend_lift: Callable[..., State], op: Operation, x: Array, y: Array, axes: tuple[int, ...]
+) -> State:
+    """Return the state of pairs of elements over `axes`, by sums of a chunk backend.
+
+    Parameters
+    ----------
+    backend_lift : callable
+        The backend's `lift`.
+    op : Operation
+        Of a monoid of `algebra.paired`.
+    x, y : array
+        The pairs; the second is the weight, or the other variable.
+    axes : tuple of int
+        Sorted and not negative.
+    """
+    kind, wide = chunks.kind(x), floating(op.element)
+    x, y = np.broadcast_arrays(x.astype(wide, copy=False), y.astype(wide, copy=False))
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+
+    def total(values: Array) -> Any:
+        (result,) = backend_lift(Operation(SUM, wide, wide), values, axes)
+        return result
+
+    with np.errstate(all="ignore"):
+        is_pair = op.monoid is COMOMENTS
+        weights = None if is_pair else y
+        if op.skipna:
+            valid = ~(np.isnan(x) | np.isnan(y)) if is_pair else ~np.isnan(x)
+            x, y = np.where(valid, x, 0), np.where(valid, y, 0)
+            weights = valid.astype(wide) if is_pair else y
+
+        def weighted(values: Array) -> Any:
+            return total(values if weights is None else values * weights)
+
+        # Without weights, one number for all lines.
+        n = np.float64(math.prod(x.shape[axis] for axis in axes))
+        weight = n if weights is None else total(weights)
+        if op.monoid is WEIGHTED_MEAN:
+            return weighted(x), weight
+        fields, deviations = [weight], []
+        for variable in (x, y)[: 1 + is_pair]:
+            some = np.where(weight == 0, 1.0, weight)
+            mean = weighted(variable) / some
+            d = variable - chunks.asarray(np.asanyarray(mean), kind).reshape(kept)
+            short = weighted(d) / some
+            fields += [mean, short, weighted(d * d) - short * (short * weight)]
+            deviations.append(d)
+        if is_pair:
+            between = weighted(deviations[0] * deviations[1])
+            fields.append(between - fields[2] * (fields[5] * weight))
+        return tuple(fields)
+
+
+def powers(
+    op: Operation,
+    x: Array,
+    means: State,
+    total: Callable[[Array], Any],
+    beside: Callable[[Any], Array],
+) -> State:
+    """Return a state of `algebra.central_moments`, by sums of a chunk backend.
+
+    Parameters
+    ----------
+    op : Operation
+        Of central moments.
+    x : array
+        Of float64.
+    means : tuple
+        The sums and the numbers of elements, without NaN if `op` leaves them out.
+    total : callable
+        Adds elements of the shape of `x`.
+    beside : callable
+        Brings a sum into a shape that broadcasts to that of `x`.
+    """
+    sums, count = means
+    with np.errstate(all="ignore"):
+        mean = sums / np.maximum(count, 1)
+        deviation = x - beside(chunks.asarray(np.asanyarray(mean), chunks.kind(x)))
+        if op.skipna:
+            deviation = np.where(np.isnan(x), 0.0, deviation)
+        power, of_powers = deviation, [total(deviation)]
+        for _ in range(2, len(op.monoid.fields) - 1):
+            power = power * deviation
+            of_powers.append(total(power))
+        return centred(count, mean, of_powers)
+
+
+def each_of_groups(
+    lift_groups: Callable[..., list[State]],
+    ops: Sequence[Operation],
+    x: Array,
+    codes: Array,
+    n: int,
+) -> list[State]:
+    """Return states of groups, of which some are central moments, as `lift_groups` does."""
+    others = [op for op in ops if not isinstance(op.monoid, Powers)]
+    states = iter(lift_groups(others, x, codes, n) if others else [])
+    return [
+        _powers_of_groups(lift_groups, op, x, codes, n)
+        if isinstance(op.monoid, Powers)
+        else next(states)
+        for op in ops
+    ]
+
+
+def _powers_of_groups(
+    lift_groups: Callable[..., list[State]], op: Operation, x: Array, codes: Array, n: int
+) -> State:
+    real = np.dtype("f8")
+    x = x.astype(real, copy=False)
+
+    def total(values: Array) -> Any:
+        return lift_groups([Operation(SUM, real, real)], values, codes, n)[0][0]
+
+    (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
+    # Elements without a group get any mean, and take no part.
+    return powers(op, x, means, total, lambda mean: mean[..., codes.clip(0)])

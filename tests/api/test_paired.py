@@ -1,0 +1,446 @@
+"""Moments of several variables and weighted ones, against NumPy, SciPy and fractions."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks, to_numpy
+from dask.array import stats as dask_stats
+
+import dask_coop as dc
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import COMOMENTS, WEIGHTED_MEAN, WEIGHTED_VAR
+from dask_coop.chunks import paired
+from dask_coop.chunks.numpy import compiled, reduce
+
+stats = pytest.importorskip("scipy.stats", reason="the judge of shapes and lines is SciPy")
+
+#: Of the state's sums, which are good to some units in the last place, and of NumPy's own.
+CLOSE = {"rtol": 1e-12, "atol": 1e-13}
+
+CHUNKS = [(4, 60), (2, 17), (1, 60), (4, 1), ((0, 4), (20, 0, 40))]
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def fractions(x: Any) -> Any:
+    return np.vectorize(Fraction, otypes=[object])(x)
+
+
+def exact_products(x: Any, w: Any) -> Any:
+    """Return the sums of weights times products of deviations of rows, as fractions."""
+    x, w = fractions(x), fractions(w)
+    d = x - ((x * w).sum(1) / w.sum())[:, None]
+    return (d * w) @ d.T
+
+
+# Covariances.
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bias": True},
+        {"ddof": 2},
+        {"fweights": np.arange(60) % 4},
+        {"aweights": np.arange(60) / 7},
+        {"fweights": np.arange(60) % 3, "aweights": np.arange(60) / 7, "ddof": 1},
+        {"rowvar": False},
+    ],
+    ids=lambda options: "-".join(options),
+)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i2", "?", "c16"])
+def test_covariances_are_numpy_s(xp: ModuleType, chunks: Any, options: Any, dtype: str) -> None:
+    x = (numbers(4, 60) * 3).astype(dtype)
+    x = x + 1j * numbers(4, 60, seed=1) if dtype == "c16" else x
+    want = np.cov(x, **options | {"rowvar": True})
+    if "rowvar" in options:
+        x, chunks = x.T, chunks[::-1]
+    lazy = dc.cov(to_chunks(xp, x, chunks), **options)
+    assert lazy.dtype == want.dtype
+    np.testing.assert_allclose(to_numpy(xp, lazy), want, **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "c16"])
+def test_correlations_are_numpy_s(xp: ModuleType, dtype: str) -> None:
+    x, y = (numbers(3, 60) * 9).astype(dtype), numbers(60, seed=1)
+    lazy = dc.corrcoef(to_chunks(xp, x, (2, 17)), to_chunks(xp, y, 20))
+    np.testing.assert_allclose(to_numpy(xp, lazy), np.corrcoef(x, y), **CLOSE)
+    lazy = dc.cov(to_chunks(xp, x.T, (17, 1)), to_chunks(xp, y[:, None], 20), rowvar=False)
+    np.testing.assert_allclose(to_numpy(xp, lazy), np.cov(x, y), **CLOSE)
+    lazy = dc.corrcoef(to_chunks(xp, y, 7), dtype="f4")
+    assert (lazy.shape, lazy.dtype) == ((), np.dtype("f4"))
+    assert to_numpy(xp, lazy) == 1
+
+
+@pytest.mark.parametrize("chunks", [(3, 200), (2, 17), (3, 1)], ids=str)
+def test_a_large_offset_costs_covariances_no_digits(xp: ModuleType, chunks: Any) -> None:
+    x, w = numbers(3, 200) + 1e9, np.arange(200) % 5
+    one = np.ones(200, int)
+    for weights, options in ((one, {}), (w, {"fweights": w})):
+        want = exact_products(x, weights) / (int(weights.sum()) - 1)
+        got = to_numpy(xp, dc.cov(to_chunks(xp, x, chunks), **options))
+        assert np.max(np.abs(fractions(got) / want - 1)) < 1e-14
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 5), (3, 1), (1, 1), (1, 4)], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_covariances_of_few_samples(xp: ModuleType, shape: tuple[int, int]) -> None:
+    x = numbers(*shape)
+    np.testing.assert_allclose(to_numpy(xp, dc.cov(to_chunks(xp, x, 1))), np.cov(x), rtol=1e-15)
+
+
+def test_nan_spoils_its_variable_alone(xp: ModuleType) -> None:
+    x = numbers(3, 20)
+    x[1, 7] = np.nan
+    np.testing.assert_allclose(to_numpy(xp, dc.cov(to_chunks(xp, x, 6))), np.cov(x), **CLOSE)
+
+
+def test_what_covariances_refuse() -> None:
+    x = da.ones((2, 6), chunks=2)
+    with dask.config.set({"coop.fallback": "raise"}):
+        with pytest.raises(TypeError, match="MaskedArray"):
+            dc.cov(da.ma.masked_greater(x, 3))
+        with pytest.raises(TypeError, match="numbers"):
+            dc.corrcoef(x.astype("M8[s]"))
+        with pytest.raises(TypeError, match="cov does not give dtype=int64"):
+            dc.cov(x, dtype="i8")
+    with pytest.raises(ValueError, match="axes"):
+        dc.cov(x[None])
+    with pytest.raises(ValueError, match="as many samples"):
+        dc.cov(x, x[:, :3])
+    with pytest.raises(TypeError, match="fweights must be integer"):
+        dc.cov(x, fweights=np.arange(6) / 2)
+    with pytest.raises(TypeError, match="fweights of cov must be integers"):
+        dc.cov(x, fweights=da.ones(6))
+    with pytest.raises(ValueError, match="aweights cannot be negative"):
+        dc.cov(x, aweights=-np.ones(6))
+    with pytest.raises(ValueError, match="a number for each of 6 samples"):
+        dc.cov(x, aweights=np.ones(5))
+
+
+# Weights.
+
+AXES = [(None, "full"), (0, "line"), (1, "line"), ((2, 0), "lines"), ((0, 1, 2), "full")]
+
+
+def weights_of(shape: tuple[int, ...], axis: Any, form: str) -> Any:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    sides = shape if form == "full" else tuple(shape[d] for d in axes)
+    return np.random.default_rng(5).integers(0, 5, sides) / 4
+
+
+@pytest.mark.parametrize("chunks", [(7, 5, 30), (3, 2, 7), (7, 1, 1)], ids=str)
+@pytest.mark.parametrize(("axis", "form"), AXES, ids=str)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "?", "c16"])
+def test_averages_are_numpy_s(
+    xp: ModuleType, dtype: str, axis: Any, form: str, chunks: Any
+) -> None:
+    x = (numbers(7, 5, 30) * 9).astype(dtype)
+    w = weights_of(x.shape, axis, form)
+    want = np.average(x, axis, w, returned=True, keepdims=True)
+    lazy = to_chunks(xp, x, chunks)
+    got = dc.average(lazy, axis, w, returned=True, keepdims=True)
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(to_numpy(xp, one), other, rtol=1e-12, atol=1e-12)
+    mean = dc.mean(lazy, axis, weights=da.from_array(w, chunks=2))
+    np.testing.assert_allclose(to_numpy(xp, mean), np.average(x, axis, w), **CLOSE)
+    plain, counts = dc.average(lazy, axis, returned=True)
+    want = np.average(x, axis, returned=True)
+    np.testing.assert_allclose(to_numpy(xp, plain), want[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(to_numpy(xp, counts), want[1])
+
+
+@pytest.mark.parametrize("size", [(9, 40), (300, 40), (90, 700)], ids=str)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("chunks", [(1000, 1000), (7, 20), (1000, 1)], ids=str)
+def test_weighted_variances(xp: ModuleType, size: Any, axis: Any, chunks: Any) -> None:
+    x, w = numbers(*size) + 100, np.random.default_rng(6).integers(0, 5, size) / 4
+    x[:, 3], w[5] = np.nan, 0
+    sides = tuple(min(pair) for pair in zip(size, chunks, strict=True))
+    lazy = to_chunks(xp, x, sides)
+    valid = np.where(np.isnan(x), 0, w)
+    clean = np.nan_to_num(x)
+    with np.errstate(all="ignore"):
+        mean = (valid * clean).sum(axis, keepdims=True) / valid.sum(axis, keepdims=True)
+        want = (valid * (clean - mean) ** 2).sum(axis) / valid.sum(axis)
+    np.testing.assert_allclose(to_numpy(xp, dc.nanvar(lazy, axis, weights=w)), want, **CLOSE)
+    got = to_numpy(xp, dc.nanstd(lazy, axis, weights=w, dtype="f4"))
+    np.testing.assert_allclose(got, np.sqrt(want), rtol=1e-6)
+    got = to_numpy(xp, dc.nanmean(lazy, axis, weights=w, keepdims=True))
+    np.testing.assert_allclose(got, mean, **CLOSE)
+    spread = to_numpy(xp, dc.var(lazy, axis, weights=w))
+    np.testing.assert_array_equal(np.isnan(spread), np.isnan((w * x).sum(axis)) | np.isnan(want))
+
+
+@pytest.mark.parametrize("chunks", [500, 31, 1])
+def test_a_large_offset_costs_weighted_variances_no_digits(xp: ModuleType, chunks: int) -> None:
+    x, w = numbers(500) + 1e9, np.random.default_rng(6).random(500)
+    ((want,),) = exact_products(x[None], w) / fractions(w).sum()
+    got = to_numpy(xp, dc.var(to_chunks(xp, x, chunks), weights=w))
+    assert abs(Fraction(float(got)) / want - 1) < 1e-14
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)], ids=str)
+def test_weighted_nothing(xp: ModuleType, shape: Any) -> None:
+    x = to_chunks(xp, np.ones(shape), shape)
+    for function in (dc.average, dc.mean, dc.var):
+        result = to_numpy(xp, function(x, 0, weights=np.ones(shape)))
+        assert result.shape == shape[1:]
+        assert np.isnan(result).all()
+
+
+def test_what_weighted_statistics_refuse() -> None:
+    x = da.ones((2, 6), chunks=2)
+    with pytest.raises(TypeError, match="needs an axis"):
+        dc.average(x, weights=np.ones(6))
+    with pytest.raises(ValueError, match="fit neither"):
+        dc.average(x, 0, np.ones(6))
+    with pytest.raises(TypeError, match="ddof=1 beside weights"):
+        dc.var(x, weights=x, ddof=1)
+    with pytest.raises(TypeError, match="no where="):
+        dc.mean(x, weights=x, where=x > 1)
+    with dask.config.set({"coop.fallback": "raise"}):
+        with pytest.raises(TypeError, match="MaskedArray"):
+            dc.average(da.ma.masked_greater(x, 3), weights=x)
+        with pytest.raises(TypeError, match="complex"):
+            dc.var(x * 1j, weights=x)
+
+
+# Shapes of distributions.
+
+POLICIES = ["propagate", "omit"]
+
+
+def with_gaps(*shape: int) -> Any:
+    """Return numbers with NaN, and lines that do not vary, have no element, or few."""
+    x = np.random.default_rng(1).gamma(2.0, size=shape)
+    x[np.random.default_rng(2).random(shape) < 0.1] = np.nan
+    x[:, 3], x[:, 4], x[3:, 5], x[1:, 6], x[:, 7] = 1, np.nan, np.nan, np.nan, 1 + x[:, 8] / 9
+    x[:, 9] = np.arange(shape[0])
+    return x
+
+
+@pytest.mark.parametrize("chunks", [(120, 90), (37, 20), (120, 1)], ids=str)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.filterwarnings("ignore")
+def test_shapes_are_scipy_s(xp: ModuleType, chunks: Any, policy: str, axis: Any) -> None:
+    x = with_gaps(120, 90)
+    lazy = to_chunks(xp, x, chunks)
+    for bias in (True, False):
+        got = to_numpy(xp, dc.skew(lazy, axis, bias, policy))
+        np.testing.assert_allclose(got, stats.skew(x, axis, bias, policy), **CLOSE)
+        for fisher in (True, False):
+            got = to_numpy(xp, dc.kurtosis(lazy, axis, fisher, bias, policy))
+            want = stats.kurtosis(x, axis, fisher, bias, policy)
+            np.testing.assert_allclose(got, want, **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i2", "?"])
+@pytest.mark.filterwarnings("ignore")
+def test_shapes_of_dtypes(xp: ModuleType, dtype: str) -> None:
+    x = (numbers(50, 4) * 9).astype(dtype)
+    lazy = dc.skew(to_chunks(xp, x, (7, 2)), keepdims=True)
+    assert lazy.dtype == (dtype if dtype[0] == "f" else "f8")
+    want = stats.skew(x.astype("f8"), keepdims=True)
+    np.testing.assert_allclose(to_numpy(xp, lazy), want, rtol=2e-3 if dtype == "f2" else 1e-6)
+
+
+@pytest.mark.parametrize("chunks", [400, 57, 1])
+@pytest.mark.parametrize("size", [400, 20_000])
+def test_a_large_offset_costs_shapes_no_digits(xp: ModuleType, chunks: int, size: int) -> None:
+    x = np.random.default_rng(1).gamma(2.0, size=size) + 1e9
+    exact = fractions(x)
+    d = exact - exact.sum() / size
+    second, third, fourth = (float((d**p).sum() / size) for p in (2, 3, 4))
+    lazy = to_chunks(xp, x, chunks * size // 400)
+    skew, kurtosis = dc.skew(lazy), dc.kurtosis(lazy, fisher=False)
+    assert abs(to_numpy(xp, skew) / (third / second**1.5) - 1) < 1e-12
+    assert abs(to_numpy(xp, kurtosis) / (fourth / second**2) - 1) < 1e-12
+    assert abs(to_numpy(xp, dc.moment(lazy, 3)) / third - 1) < 1e-12
+
+
+@pytest.mark.parametrize("func", ["skew", "nanskew", "kurtosis", "nankurtosis"])
+@pytest.mark.filterwarnings("ignore")
+def test_shapes_by_group_are_scipy_s(xp: ModuleType, func: str) -> None:
+    x, labels = with_gaps(20, 90), np.random.default_rng(3).integers(-1, 5, 90)
+    got, groups = dc.groupby_reduce(
+        to_chunks(xp, x, (7, 37)), labels, func=[func, "mean"], expected_groups=range(6)
+    )
+    name, policy = func.removeprefix("nan"), POLICIES[func.startswith("nan")]
+    shape, lines = getattr(stats, name), [x[:, labels == g] for g in groups]
+    want = [shape(line, axis=1, nan_policy=policy) for line in lines]
+    np.testing.assert_allclose(to_numpy(xp, got[0]), np.stack(want, 1), **CLOSE)
+
+
+def test_what_shapes_refuse() -> None:
+    x = da.ones((2, 6), chunks=2)
+    with pytest.raises(ValueError, match="nan_policy of skew must be"):
+        dc.skew(x, nan_policy="raise")
+    with pytest.raises(ValueError, match="nan_policy of linregress must be"):
+        dc.linregress(x, x, nan_policy="raise")
+    with pytest.raises(TypeError, match="complex"):
+        dc.kurtosis(x * 1j)
+
+
+# Lines through points.
+
+
+@pytest.mark.parametrize("points", [2, 3, 90, 9000])
+@pytest.mark.parametrize("alternative", ["two-sided", "less", "greater"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.filterwarnings("ignore")
+def test_lines_are_scipy_s(xp: ModuleType, points: int, alternative: str, policy: str) -> None:
+    x = numbers(points)
+    y = x[:, None] * [2, -1, 0.01] + numbers(points, 3, seed=1)
+    if points > 3:
+        y[1, 1] = np.nan
+    lazy = to_chunks(xp, y, (-(-points // 5), 2))
+    got = dc.linregress(x, lazy, alternative, nan_policy=policy)
+    every = dc.linregress(
+        to_chunks(xp, np.stack([x] * 3), (2, -(-points // 3))),
+        lazy.T,
+        alternative,
+        nan_policy=policy,
+        axis=1,
+    )
+    for line in range(3):
+        want = stats.linregress(x, y[:, line], alternative, nan_policy=policy)
+        for field in got._fields:
+            for result in (got, every):
+                value = to_numpy(xp, getattr(result, field))[line]
+                # 1 - r**2 of nearly straight lines has lost some digits.
+                close = {"rtol": 1e-10, "atol": 1e-13}
+                np.testing.assert_allclose(value, getattr(want, field), **close)
+
+
+@pytest.mark.parametrize("chunks", [300, 13, 1])
+def test_a_large_offset_costs_lines_no_digits(xp: ModuleType, chunks: int) -> None:
+    x = numbers(300) + 1e9
+    y = 3 * x + numbers(300, seed=1)
+    ((_, xy), (_, _)) = products = exact_products(np.stack([x, y]), np.ones(300, int))
+    line = dc.linregress(to_chunks(xp, x, chunks), to_chunks(xp, y, chunks))
+    slope = xy / products[0][0]
+    assert abs(Fraction(float(to_numpy(xp, line.slope))) / slope - 1) < 1e-14
+    intercept = fractions(y).sum() / 300 - slope * fractions(x).sum() / 300
+    # The mean of y is lost in 9 digits more.
+    assert abs(Fraction(float(to_numpy(xp, line.intercept))) / intercept - 1) < 1e-12
+
+
+def test_what_lines_refuse() -> None:
+    x = da.ones((2, 6), chunks=2)
+    with pytest.raises(ValueError, match="alternative must be"):
+        dc.linregress(x, x, "more")
+    with pytest.raises(ValueError, match="does not fit"):
+        dc.linregress(np.ones(6), x)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        dc.linregress(x, da.ma.masked_greater(x, 3))
+
+
+# The monoids.
+
+
+@pytest.mark.parametrize("row", [WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS], ids=lambda r: r.name)
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("skipna", [False, True])
+@pytest.mark.parametrize("shared", [(), (0,), (1,), (2,), (0, 2)], ids=str)
+def test_loops_are_numpy_s_steps(row: Any, axes: Any, skipna: bool, shared: Any) -> None:
+    shape = (6, 70, 40)
+    x, y = numbers(*shape) + 4, numbers(*shape, seed=1) ** 2
+    if skipna:
+        x[np.random.default_rng(1).random(shape) < 0.1] = np.nan
+    y = np.broadcast_to(y[tuple(slice(1 if d in shared else None) for d in range(3))], shape)
+    op = Operation(row, np.dtype("f8"), np.dtype("f8"), skipna)
+    by_loop = compiled.lift_pairs(op, x, y, axes)
+    assert by_loop is not None
+    by_steps = paired.lift(reduce.lift, op, x, y, axes)
+    for field, one, other in zip(row.fields, by_loop, by_steps, strict=True):
+        if not field.name.endswith("short"):
+            other = np.broadcast_to(other, one.shape)
+            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("row", [WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS], ids=lambda r: r.name)
+def test_states_of_pairs_obey_the_laws(row: Any) -> None:
+    assert pickle.loads(pickle.dumps(row)) is row
+    op = Operation(row, np.dtype("f8"), np.dtype("f8"))
+    nothing = row.identity(np.dtype("f8"))
+    a, b, c = (
+        paired.lift(reduce.lift, op, numbers(9, seed=s) + 1e9, np.abs(numbers(9, seed=s + 3)), (0,))
+        for s in range(3)
+    )
+    orders = [
+        (row.combine(a, nothing), a),
+        (row.combine(nothing, a), a),
+        (row.combine(row.combine(a, b), c), row.combine(a, row.combine(b, c))),
+    ]
+    for left, right in orders:
+        for field, one, other in zip(row.fields, left, right, strict=True):
+            if not field.name.endswith("short"):
+                np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_in_the_place_of_others() -> None:
+    x, w = numbers(40, 6), np.random.default_rng(1).random((40, 6))
+    lazy = da.from_array(x, chunks=(7, 4))
+    calls = {
+        "average": lambda: da.average(lazy, 0, da.from_array(w, chunks=(7, 4))),
+        "cov": lambda: da.cov(lazy, rowvar=False),
+        "corrcoef": lambda: da.corrcoef(lazy.T),
+        "skew": lambda: dask_stats.skew(lazy),
+        "kurtosis": lambda: dask_stats.kurtosis(lazy, axis=1, fisher=False),
+    }
+    for name, call in calls.items():
+        want = call().compute()
+        with dc.installed():
+            result = call()
+            assert {row.served_by for row in dc.explain(result) if row.operation == name} == {
+                "dask_coop"
+            }
+            np.testing.assert_allclose(result.compute(), want, rtol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("dim", [None, "t", ("u", "v"), ("v",)], ids=str)
+@pytest.mark.parametrize("dims", ["tuv", "u", "vt"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])
+def test_in_the_place_of_xarray_s(dim: Any, dims: str, dtype: str) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray's functions are replaced where it is")
+    x = (numbers(9, 8, 7) * 5).astype(dtype)
+    if dtype != "i4":
+        x[x > 6] = np.nan
+    axes = {"t": np.arange(9), "u": np.arange(8.0), "both": (("t", "v"), numbers(9, 7))}
+    a = xr.DataArray(x, axes, [*"tuv"], "a", {"units": "m"}).chunk(t=4, u=3)
+    b = (a * 2 + a.u + numbers(9, 8, 7)).rename("b")
+    w = xr.DataArray(np.random.default_rng(2).random((9, 8, 7)), axes, [*"tuv"])
+    w = w.isel({d: 0 for d in "tuv" if d not in dims}, drop=True).transpose(*dims)
+    calls = {
+        "mean": lambda: a.weighted(w.drop_vars("both", errors="ignore")).mean(dim),
+        "var": lambda: a.weighted(w.chunk()).var(dim),
+        "std": lambda: a.to_dataset().weighted(w).std(dim)["a"],
+        "cov": lambda: xr.cov(a, b, dim, ddof=1),
+        "corr": lambda: xr.corr(a, b, dim),
+    }
+    for name, call in calls.items():
+        want = call()
+        with dc.installed():
+            got = call()
+        tells = [
+            row.served_by for row in dc.explain(got.data) if row.operation in (name, f"nan{name}")
+        ]
+        assert tells == ["dask_coop"]
+        assert got.dtype == want.dtype
+        xr.testing.assert_allclose(got.compute(), want.compute(), 1e-5 if dtype == "f4" else 1e-9)
+        assert (got.attrs, got.name, {*got.coords}) == (want.attrs, want.name, {*want.coords})
