@@ -40,6 +40,8 @@ PLAIN, OURS = "plain", "installed"
 Row = dict[str, Any]
 Work = Callable[[xr.DataArray], Any]
 
+HOURS = np.timedelta64(6, "h")
+
 #: xarray alone needs whole lines for some of them: `whole` joins them.
 WORKS: dict[str, Work] = {
     "sum": lambda t: t.sum("time"),
@@ -108,7 +110,6 @@ WORKS: dict[str, Work] = {
     "isel by a mask": lambda t: t.isel(time=t.time.dt.month.data == 7).mean("time"),
     "zscore": lambda t: ((t - t.mean("time")) / t.std("time")).max("time"),
 }
-HOURS = np.timedelta64(6, "h")
 
 
 def whole(t: xr.DataArray) -> xr.DataArray:

@@ -646,6 +646,6 @@ def _finalized(finalize: Finalize, states: list[State], absent: Codes | None, dt
         block = slice(start, start + step)
         at = (*(slice(None),) * axis, block)
         taken = [tuple(field[at] for field in state) for state in states]
-        is_last = axis == first.ndim - 1 and absent is not None
-        result[at] = finalize(taken, absent[block] if is_last else absent)
+        some = absent if absent is None or axis < first.ndim - 1 else absent[block]
+        result[at] = finalize(taken, some)
     return result

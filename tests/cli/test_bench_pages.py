@@ -18,6 +18,7 @@ from benchmarks.systems import (
     grouped,
     node,
     one_gpu,
+    operations,
     order,
     scale,
     transfer_page,
@@ -33,6 +34,7 @@ PAGES = {
     files.PAGE: lambda: files.figures(files.RESULTS),
     node.PAGE: lambda: node.figures(node.RESULTS),
     one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
+    operations.PAGE: lambda: operations.figures(operations.RESULTS),
     order.PAGE: lambda: order.figures(order.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
@@ -42,7 +44,7 @@ PAGES = {
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 11
+    assert len(PAGES) == 12
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
