@@ -12,7 +12,8 @@ which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
-    nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax,
+    nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax, average, skew,
+    kurtosis, cov, corrcoef, linregress, which returns a LinregressResult,
     describe: eight of them in one read, a Description; of a frame, Descriptions
 Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,

@@ -16,6 +16,7 @@ from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
+from dask_coop.api.call.results import LinregressResult as LinregressResult
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
@@ -210,6 +211,16 @@ def argtopk(
     a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
 ) -> da.Array: ...
 def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
+def average(
+    a: Any,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> Any: ...
 @overload
 def bfill(
     x: _L,
@@ -261,6 +272,7 @@ def box_filter(
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> da.Array: ...
 @overload
 def count_nonzero(
     a: _L,
@@ -287,6 +299,17 @@ def count_nonzero(
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
+) -> da.Array: ...
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
 ) -> da.Array: ...
 @overload
 def cummax(
@@ -734,6 +757,53 @@ def isin(
     split_every: int | None = None,
 ) -> da.Array: ...
 @overload
+def kurtosis(
+    a: _L,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+def linregress(
+    x: Any,
+    y: Any,
+    alternative: str = "two-sided",
+    *,
+    axis: int = 0,
+    nan_policy: str = "propagate",
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> LinregressResult: ...
+@overload
 def logcumsumexp(
     x: _L,
     axis: int,
@@ -825,6 +895,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -838,6 +909,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -851,6 +923,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1224,6 +1297,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1237,6 +1311,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1250,6 +1325,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1461,6 +1537,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1474,6 +1551,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1487,6 +1565,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1542,6 +1621,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1555,6 +1635,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1568,6 +1649,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.Array, ...]: ...
@@ -1786,6 +1868,39 @@ def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
 @overload
+def skew(
+    a: _L,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def sort(
     a: _L,
     axis: int | None = -1,
@@ -1816,6 +1931,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1829,6 +1945,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1842,6 +1959,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1958,6 +2076,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1971,6 +2090,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1984,6 +2104,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 async def dask_setup(node: Any) -> None: ...
@@ -1999,6 +2120,7 @@ __all__ = [
     "FallbackWarning",
     "Histogram",
     "Histogram2D",
+    "LinregressResult",
     "Monoid",
     "Node",
     "Refused",
@@ -2010,11 +2132,14 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "average",
     "bfill",
     "bincount",
     "box_filter",
     "compress",
+    "corrcoef",
     "count_nonzero",
+    "cov",
     "cummax",
     "cummin",
     "cumprod",
@@ -2040,6 +2165,8 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "kurtosis",
+    "linregress",
     "logcumsumexp",
     "matmul",
     "max",
@@ -2078,6 +2205,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "skew",
     "sort",
     "std",
     "sum",

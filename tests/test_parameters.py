@@ -20,6 +20,13 @@ BELOW = ("graph", "chunks", "algebra", "cuda", "node", "cluster", "compiled")
 
 #: Parameters that are given where this test does not look, and where that is.
 GIVEN_ELSEWHERE = {
+    **dict.fromkeys(
+        (
+            *(f"algebra.statistics._skew({name})" for name in ("bias", "skipna")),
+            *(f"algebra.statistics._kurtosis({name})" for name in ("bias", "fisher", "skipna")),
+        ),
+        "callers of a row's `finish` give it",
+    ),
     "algebra.statistics._spread(ddof)": "callers of a row's `finish` give it",
     "algebra.statistics._spread(masked)": "callers of a row's `finish` give it",
     "algebra.statistics._spread(skipna)": "callers of a row's `finish` give it",

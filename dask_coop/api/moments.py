@@ -356,7 +356,7 @@ def skew(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> float(dc.skew(da.from_array([2.0, 8, 0, 4, 1, 9, 9, 0], chunks=3)).round(4))
-    0.265
+    0.2651
     """
     arguments = ReductionArguments(axis, keepdims, split_every)
     return _shape("skew", asanyarray(a), arguments, nan_policy, bias=bool(bias))
@@ -398,7 +398,7 @@ def kurtosis(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> float(dc.kurtosis(da.from_array([2.0, 8, 0, 4, 1, 9, 9, 0], chunks=3)).round(4))
-    -1.6661
+    -1.666
     """
     arguments, options = ReductionArguments(axis, keepdims, split_every), {"bias": bool(bias)}
     return _shape("kurtosis", asanyarray(a), arguments, nan_policy, fisher=bool(fisher), **options)

@@ -37,7 +37,7 @@ class Method(NamedTuple):
 #: Methods over one, several or all dimensions.
 _REDUCTIONS = (
     *map(Method, ("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "median")),
-    *map(Method, ("any", "all", "count_nonzero", "ptp", "norm")),
+    *map(Method, ("any", "all", "count_nonzero", "ptp", "norm", "skew", "kurtosis")),
     Method("moment", ("order", "dim")),
     Method("quantile", ("q", "dim")),
     Method("percentile", ("q", "dim")),

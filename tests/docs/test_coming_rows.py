@@ -163,6 +163,7 @@ ARGUMENTS = {
     "histogram2d": "x[:, 0], x[:, 1], [edges, edges]",
     "histogramdd": "x[:, :2], [edges, edges]",
     "isin": "k, [1, 3]",
+    **dict.fromkeys(("corrcoef", "cov"), "x"),
     "matmul": "x, x[:3].T",
     "moment": "x, 3, axis=0",
     "norm": "x, axis=0",

@@ -40,9 +40,10 @@ NAMES = (*STATISTICS, *group_quantiles.NAMES)
 
 # fmt: off
 StatisticName = Literal[
-    "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last",
-    "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "nanargmin",
-    "nanargmax", "nanfirst", "nanlast", "any", "all", "count", "count_nonzero", "logsumexp",
+    "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "skew", "kurtosis",
+    "first", "last", "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "nanargmin",
+    "nanargmax", "nanskew", "nankurtosis", "nanfirst", "nanlast", "any", "all", "count",
+    "count_nonzero", "logsumexp",
     "median", "nanmedian", "quantile", "nanquantile",
 ]
 # fmt: on

@@ -82,12 +82,12 @@ def average(
     2.75
     """
     x = asanyarray(a)
-    given = ReductionArguments(axis, keepdims, split_every)
+    arguments = ReductionArguments(axis, keepdims, split_every)
     chunks.refuse_masked("average", x._meta)
     if weights is not None:
-        results = weighted("average", x, weights, given, None)
+        results = weighted("average", x, weights, arguments, None)
         return results if returned else results[0]
-    means = reduce_statistic("mean", x, given, MEAN.output(x.dtype))
+    means = reduce_statistic("mean", x, arguments, MEAN.output(x.dtype))
     if not returned:
         return means
     count = np.prod([x.shape[d] for d in find_axes(axis, x.ndim)], dtype="f8")
@@ -95,7 +95,7 @@ def average(
 
 
 def weighted(
-    name: str, x: da.Array, weights: Any, given: ReductionArguments, dtype: Any
+    name: str, x: da.Array, weights: Any, arguments: ReductionArguments, dtype: Any
 ) -> tuple[da.Array, ...]:
     """Return a statistic of weighted elements, and for "average" the sums of weights.
 
@@ -106,13 +106,13 @@ def weighted(
         out.
     x : dask.array.Array
     weights : dask.array.Array or array_like
-    given : ReductionArguments
+    arguments : ReductionArguments
     dtype : dtype or None
         The dtype of results; by default the common one of `x` and `weights`.
     """
-    if given.where is not True or given.reproducible:
+    if arguments.where is not True or arguments.reproducible:
         raise Refused(f"{name} takes no where= and no reproducible=True beside weights")
-    w, axes = _weights(name, x, weights, given.axis), find_axes(given.axis, x.ndim)
+    w, axes = _weights(name, x, weights, arguments.axis), find_axes(arguments.axis, x.ndim)
     chunks.refuse_masked(name, x._meta)
     chunks.refuse_masked(name, w._meta)
     statistic, skipna = name.removeprefix("nan"), name.startswith("nan")
@@ -129,9 +129,9 @@ def weighted(
         outputs["average-weights"] = (_sum_of_weights, common)
     w = beside("weights", w, x)
     first, *others = graph_reduce.reduction(
-        op, x, axes, given.keepdims, given.split_every, outputs, w
+        op, x, axes, arguments.keepdims, arguments.split_every, outputs, w
     )
-    return handle_out(given.out, first), *others
+    return handle_out(arguments.out, first), *others
 
 
 def _weights(name: str, x: da.Array, weights: Any, axis: Axis) -> da.Array:

@@ -153,7 +153,7 @@ def _covariance(ddof: float, state: State) -> Any:
 
 
 #: By alternative, the t of which the p-value is the lower tail, and by how much to multiply that.
-_SIDES = {
+_SIDES: dict[str, tuple[Any, int]] = {
     "two-sided": (lambda t: -np.abs(t), 2),
     "less": (lambda t: t, 1),
     "greater": (lambda t: -t, 1),
