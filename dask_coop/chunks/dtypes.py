@@ -52,7 +52,7 @@ def as_declared(block: Any, dtype: np.dtype[Any]) -> Any:
     if actual in (dtype, native):
         return block
     try:
-        with _device_of(block):
+        with device_of(block):
             return cast(block, native)
     except (TypeError, ValueError) as error:
         raise TypeError(
@@ -104,7 +104,8 @@ def declared_by(*args: Any, **kwargs: Any) -> dict[str, Declared]:
     return {"declared": declared} if declared else {}
 
 
-def _device_of(block: Any) -> AbstractContextManager[Any]:
+def device_of(block: Any) -> AbstractContextManager[Any]:
+    """Return the context of a block's device, which does nothing for a block on the host."""
     device = getattr(block, "device", None)
     # NumPy's device is a string.
     return device if isinstance(device, AbstractContextManager) else nullcontext()

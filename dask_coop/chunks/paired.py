@@ -19,6 +19,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.central_moments import Powers, centred
+from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import MEAN, SUM, State, floating
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import (
@@ -27,6 +28,7 @@ from dask_coop.algebra.paired import (
     Products,
     merge_products,
 )
+from dask_coop.chunks.dtypes import device_of
 
 Array = Any
 
@@ -48,6 +50,13 @@ def products(a: Array, b: Array | None, fweights: Array | None, aweights: Array 
     fweights, aweights : array, optional
         How often each sample was seen, and how reliable it is.
     """
+    with device_of(a):
+        return _products(a, b, fweights, aweights)
+
+
+def _products(
+    a: Array, b: Array | None, fweights: Array | None, aweights: Array | None
+) -> Products:
     kind, n = chunks.kind(a), a.shape[1]
     weights = [
         None if w is None else chunks.asarray(w, kind).astype("f8", copy=False)
@@ -88,7 +97,7 @@ def _deviations(
 ) -> tuple[Array, Array, Array]:
     """Return means of rows, their rounding errors, and weighted deviations from the means."""
     x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
-    some = np.where(total == 0, 1.0, total)
+    some = choose(total == 0, 1.0, total)
     mean = (x.sum(1) if weights is None else x @ weights) / some
     deviations = x - mean[:, np.newaxis]
     short = (deviations.sum(1) if weights is None else deviations @ weights) / some
@@ -139,9 +148,9 @@ def lift(
             return weighted(x), weight
         fields, deviations = [weight], []
         for variable in (x, y)[: 1 + is_pair]:
-            some = np.where(weight == 0, 1.0, weight)
+            some = choose(weight == 0, 1.0, weight)
             mean = weighted(variable) / some
-            d = variable - chunks.asarray(np.asanyarray(mean), kind).reshape(kept)
+            d = variable - _moved(mean, kind).reshape(kept)
             short = weighted(d) / some
             fields += [mean, short, weighted(d * d) - short * (short * weight)]
             deviations.append(d)
@@ -176,14 +185,23 @@ def powers(
     sums, count = means
     with np.errstate(all="ignore"):
         mean = sums / np.maximum(count, 1)
-        deviation = x - beside(chunks.asarray(np.asanyarray(mean), chunks.kind(x)))
+        deviation = x - beside(_moved(mean, chunks.kind(x)))
         if op.skipna:
             deviation = np.where(np.isnan(x), 0.0, deviation)
         power, of_powers = deviation, [total(deviation)]
         for _ in range(2, len(op.monoid.fields) - 1):
             power = power * deviation
             of_powers.append(total(power))
+        # States differ in size; if one has stayed on a GPU, all go there.
+        fields = [count, mean, *of_powers]
+        if not all(isinstance(field, np.ndarray | np.generic) for field in fields):
+            count, mean, *of_powers = (_moved(field, chunks.kind(x)) for field in fields)
         return centred(count, mean, of_powers)
+
+
+def _moved(value: Any, kind: str) -> Array:
+    """Return a number or array as an array of a kind."""
+    return chunks.asarray(np.asarray(value) if isinstance(value, np.generic) else value, kind)
 
 
 def each_of_groups(

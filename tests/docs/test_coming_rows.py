@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import coming
 import dask
 import dask.array as da
+import dask.array.stats
 import numpy as np
 import pytest
 

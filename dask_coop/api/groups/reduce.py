@@ -41,9 +41,9 @@ NAMES = (*STATISTICS, *group_quantiles.NAMES)
 # fmt: off
 StatisticName = Literal[
     "sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "skew", "kurtosis",
-    "first", "last", "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "nanargmin",
-    "nanargmax", "nanskew", "nankurtosis", "nanfirst", "nanlast", "any", "all", "count",
-    "count_nonzero", "logsumexp",
+    "first", "last", "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax",
+    "nanargmin", "nanargmax", "nanskew", "nankurtosis", "nanfirst", "nanlast", "any", "all",
+    "count", "count_nonzero", "logsumexp",
     "median", "nanmedian", "quantile", "nanquantile",
 ]
 # fmt: on

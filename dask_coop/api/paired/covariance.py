@@ -11,6 +11,7 @@ from dask.array.core import Array, asanyarray, concatenate
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
+from dask_coop.algebra.merges import choose
 from dask_coop.algebra.paired import Products
 from dask_coop.api.arguments import as_dtype, as_integer, rechunk, require_one_kind
 from dask_coop.api.call.public import public
@@ -193,7 +194,7 @@ def _covariance(ddof: int, reliable: bool, state: Products) -> Any:
     with np.errstate(all="ignore"):
         lost = state.squares / state.weight if reliable and ddof else 1.0
         degrees = state.weight - ddof * lost
-        return state.product / np.where(degrees > 0, degrees, 0.0)
+        return state.product / choose(degrees > 0, degrees, 0.0)
 
 
 def _sums(state: Products) -> Any:

@@ -192,7 +192,7 @@ def _tail(alternative: str, r: Any, degrees: Any, yy: Any) -> Any:
         from scipy.special import stdtr
     except ImportError as error:
         raise ImportError("p-values of linregress need SciPy: pip install scipy") from error
-    r, degrees, yy = (chunks.asarray(np.asanyarray(v), "numpy") for v in (r, degrees, yy))
+    r, degrees, yy = (chunks.asarray(value, "numpy") for value in (r, degrees, yy))
     side, times = _SIDES[alternative]
     t = r * np.sqrt(degrees / ((1 - r + _TINY) * (1 + r + _TINY)))
     # As SciPy's two points, which always lie on a line.
