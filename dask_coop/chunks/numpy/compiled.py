@@ -50,7 +50,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
-        make = _powers
+        make = _second_power if op.monoid.order == 2 else _powers
     if make is None:
         return None
     layout = find_layout(x, axes)
@@ -91,10 +91,21 @@ def _count(op: Operation, lines: Lines, counts: Array) -> Any:
 
 
 def _variance(op: Operation, lines: Lines) -> State:
+    return _about_means(op, lines, _about_centres(op, lines))
+
+
+def _second_power(op: Operation, lines: Lines) -> State:
+    state = _about_centres(op, lines)
+    count, mean, squares = _about_means(op, lines, state)
+    with np.errstate(all="ignore"):
+        return count, mean, squares, state[1] / np.maximum(state[0], 1) - (mean - state[3])
+
+
+def _about_centres(op: Operation, lines: Lines) -> Array:
     of_moments, state = loops("moments"), np.zeros((4, lines.count))
     space = (np.empty((4, of_moments.COLUMNS)),) if lines.inner > 1 else ()
     lines.call(of_moments.lift_rows, of_moments.lift_columns, _skip(op, lines), state, *space)
-    return _about_means(op, lines, state)
+    return state
 
 
 def _about_means(op: Operation, lines: Lines, state: Array) -> State:
