@@ -29,6 +29,8 @@ Groups
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
     bfill, ewm_mean, cumulative_trapezoid
+Runs of a mask
+    longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths, run_events
 Matrices
     transpose, matmul
 Operations of one's own
@@ -55,6 +57,7 @@ from dask_coop.api.call.results import (
     Histogram,
     Histogram2D,
     LinregressResult,
+    RunEvents,
 )
 from dask_coop.api.cumulative import (
     cummax,
@@ -114,6 +117,15 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.runs import (
+    count_in_runs,
+    count_runs,
+    first_run,
+    last_run,
+    longest_run,
+    run_events,
+    run_lengths,
+)
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -161,6 +173,7 @@ __all__ = [
     "Node",
     "Refused",
     "RefusedByDask",
+    "RunEvents",
     "all",
     "any",
     "argmax",
@@ -174,7 +187,9 @@ __all__ = [
     "box_filter",
     "compress",
     "corrcoef",
+    "count_in_runs",
     "count_nonzero",
+    "count_runs",
     "cov",
     "cummax",
     "cummin",
@@ -189,6 +204,7 @@ __all__ = [
     "explain",
     "extract",
     "ffill",
+    "first_run",
     "flatnonzero",
     "from_npy",
     "from_zarr",
@@ -202,8 +218,10 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "last_run",
     "linregress",
     "logcumsumexp",
+    "longest_run",
     "matmul",
     "max",
     "mean",
@@ -238,6 +256,8 @@ __all__ = [
     "quantile",
     "reduce",
     "report",
+    "run_events",
+    "run_lengths",
     "scan",
     "searchsorted",
     "select",

@@ -16,6 +16,7 @@ from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
+from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
@@ -262,6 +263,33 @@ def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
 @overload
+def count_in_runs(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def count_in_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def count_in_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def count_nonzero(
     a: _L,
     axis: Axis = None,
@@ -284,6 +312,33 @@ def count_nonzero(
     a: Any,
     axis: Axis = None,
     keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def count_runs(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def count_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def count_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -609,6 +664,33 @@ def ffill(
     segments: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
+@overload
+def first_run(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def first_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def first_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
 def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
 def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array: ...
 def from_zarr(
@@ -734,6 +816,33 @@ def isin(
     split_every: int | None = None,
 ) -> da.Array: ...
 @overload
+def last_run(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def last_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def last_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def logcumsumexp(
     x: _L,
     axis: int,
@@ -774,6 +883,18 @@ def logcumsumexp(
     include_initial: bool = False,
     segments: Any = None,
     engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def longest_run(
+    mask: _L, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> _L: ...
+@overload
+def longest_run(
+    mask: Any, axis: int = -1, split_every: SplitEvery = None, *, engine: Literal["collective"]
+) -> Value: ...
+@overload
+def longest_run(
+    mask: Any, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
 ) -> da.Array: ...
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
@@ -1767,6 +1888,36 @@ def reduce(
     *,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]: ...
+def run_events(
+    mask: Any,
+    values: Any = None,
+    axis: int = -1,
+    min_length: int = 1,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> RunEvents: ...
+@overload
+def run_lengths(
+    mask: _L,
+    axis: int = -1,
+    index: Literal["first", "last"] = "first",
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def run_lengths(
+    mask: Any,
+    axis: int = -1,
+    index: Literal["first", "last"] = "first",
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
 def scan(
     x: Any,
     monoid: monoids.MonoidRow | np.ufunc,
@@ -2003,6 +2154,7 @@ __all__ = [
     "Node",
     "Refused",
     "RefusedByDask",
+    "RunEvents",
     "all",
     "any",
     "argmax",
@@ -2014,7 +2166,9 @@ __all__ = [
     "bincount",
     "box_filter",
     "compress",
+    "count_in_runs",
     "count_nonzero",
+    "count_runs",
     "cummax",
     "cummin",
     "cumprod",
@@ -2028,6 +2182,7 @@ __all__ = [
     "explain",
     "extract",
     "ffill",
+    "first_run",
     "flatnonzero",
     "from_npy",
     "from_zarr",
@@ -2040,7 +2195,9 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "last_run",
     "logcumsumexp",
+    "longest_run",
     "matmul",
     "max",
     "mean",
@@ -2075,6 +2232,8 @@ __all__ = [
     "quantile",
     "reduce",
     "report",
+    "run_events",
+    "run_lengths",
     "scan",
     "searchsorted",
     "select",

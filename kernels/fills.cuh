@@ -1,5 +1,5 @@
-// Scans of series with gaps: the last valid element, and exponentially weighted means. None of them commutes.
-// dask_coop/algebra/fills.py has the algebra.
+// Scans of series with gaps: the last valid element, and exponentially weighted means; runs of a mask. None of
+// them commutes. dask_coop/algebra/fills.py and dask_coop/algebra/runs.py have the algebra.
 #pragma once
 
 #include "monoids.cuh"
@@ -101,6 +101,100 @@ template <typename T, i64 alpha, bool skip> struct RecursiveMean {
     double share = before / (before + __longlong_as_double(alpha));
     double rest = b.shared * (share * a.rest + (1 - share) * b.first) + b.rest;
     return {a.first, decay(a.shared, share * b.shared), rest, a.lead, b.weight};
+  }
+};
+
+// How many elements there are, how many true ones they begin and end with, and a statistic of their runs.
+enum class RunStatistic { longest, runs, elements, first, last };
+struct RunState { i64 n, begins, ends, value; };
+
+template <typename T, RunStatistic statistic, i64 least> struct Runs {
+  using State = RunState;
+  static constexpr bool is_place = statistic == RunStatistic::first || statistic == RunStatistic::last;
+
+  struct Lift {
+    i64 value = is_place ? -1 : 0;
+    int n = 0, begins = 0, run = 0;
+    __device__ void add(T x, int) {
+      run = truth(x) ? run + 1 : 0;
+      begins += truth(x) && begins == n;
+      ++n;
+      if constexpr (statistic == RunStatistic::longest) value = run > value ? run : value;
+      if constexpr (statistic == RunStatistic::runs) value += run == least;
+      if constexpr (statistic == RunStatistic::elements) value += run > least ? 1 : run == least ? least : 0;
+      if constexpr (statistic == RunStatistic::first) value = value < 0 && run == least ? n - least : value;
+      if constexpr (statistic == RunStatistic::last) value = run >= least ? n - 1 : value;
+    }
+    __device__ State state(i64) const { return {n, begins, run, value}; }
+  };
+  __device__ static State identity() { return {0, 0, 0, is_place ? -1 : 0}; }
+  __device__ static State lift(T x) {
+    Lift one;
+    one.add(x, 0);
+    return one.state(0);
+  }
+  __device__ static i64 counted(i64 length) {
+    return length < least ? 0 : statistic == RunStatistic::elements ? length : 1;
+  }
+  __device__ static State combine(State a, State b) {
+    i64 both = a.ends + b.begins, value = a.value;
+    if constexpr (statistic == RunStatistic::longest) {
+      value = value > b.value ? value : b.value;
+      value = value > both ? value : both;
+    } else if constexpr (statistic == RunStatistic::first) {
+      i64 later = b.value < 0 ? -1 : a.n + b.value;
+      if (value < 0) value = both >= least ? a.n - a.ends : later;
+    } else if constexpr (statistic == RunStatistic::last) {
+      if (both >= least) value = a.n + b.begins - 1;
+      if (b.value >= 0) value = a.n + b.value;
+    } else {
+      value += b.value + counted(both) - counted(a.ends) - counted(b.begins);
+    }
+    return {a.n + b.n, a.begins == a.n ? a.n + b.begins : a.begins, b.ends == b.n ? a.ends + b.n : b.ends, value};
+  }
+};
+
+// The last two elements: 0 of no element, 1 and 2 of one that is false or true, 3 of several that end in false,
+// 4 in a true one after a false one, 5 in two true ones.
+struct RunEnding { unsigned char ending; };
+template <typename To>
+__device__ To convert(RunEnding x) {
+  if constexpr (is_same<To, RunEnding>::value) return x;
+  else return To(x.ending >= 4 ? x.ending - 3 : x.ending == 2);
+}
+
+template <typename T> struct RunPlaces {
+  using State = RunEnding;
+  using Lift = OneByOne<RunPlaces, T>;
+  __device__ static State identity() { return {0}; }
+  __device__ static State lift(T x) { return {(unsigned char)(1 + truth(x))}; }
+  __device__ static State combine(State a, State b) {
+    if (a.ending == 0 || b.ending >= 3) return b;
+    if (b.ending < 2) return {(unsigned char)(b.ending == 0 ? a.ending : 3)};
+    return {(unsigned char)(a.ending == 2 || a.ending >= 4 ? 5 : 4)};
+  }
+};
+
+// The length of the run of the last element, whether it reaches back to the first, and whether it goes on.
+struct RunLength {
+  i64 length;
+  bool joined, open;
+};
+template <typename To>
+__device__ To convert(RunLength x) {
+  if constexpr (is_same<To, RunLength>::value) return x;
+  else return x.open && x.length > 0 ? Missing<To>::value() : convert<To>(x.length);
+}
+
+// Elements are places of elements in their runs: 0 for false, 1 where a run ends, 2 where it goes on.
+template <typename T> struct RunLengths {
+  using State = RunLength;
+  using Lift = OneByOne<RunLengths, T>;
+  __device__ static State identity() { return {0, true, true}; }
+  __device__ static State lift(T x) { return {x != 0, x != 0, x == 2}; }
+  __device__ static State combine(State a, State b) {
+    if (b.joined && b.length == 0) return a;
+    return {b.joined && a.open ? a.length + b.length : b.length, a.joined && b.joined && a.open, b.open};
   }
 };
 

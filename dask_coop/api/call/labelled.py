@@ -38,7 +38,7 @@ _ALIKE = {
 #: Functions that reorder elements along an axis, so that its coordinates are lost.
 _ALONG = {"topk", "argtopk", "sort", "argsort"}
 #: Parameters that are aligned with the elements by the names of their dimensions.
-_BESIDE = ("where", "weights", "segments")
+_BESIDE = ("where", "weights", "segments", "values")
 
 
 def with_labels(function: Callable[P, R], kind: str) -> Callable[P, R]:
@@ -200,7 +200,7 @@ def _labels_of_reduction(name: str, arguments: Mapping[str, Any], x: Any) -> Cal
     axis = arguments["axis"]
     axes = axis if isinstance(axis, tuple | list) else range(x.ndim) if axis is None else (axis,)
     lost = [x.dims[d] for d in validate_axis(tuple(axes), x.ndim)]
-    dims = [dim for dim in x.dims if arguments["keepdims"] or dim not in lost]
+    dims = [dim for dim in x.dims if arguments.get("keepdims") or dim not in lost]
     if "q" not in arguments:
         return partial(relabel, x, lost=lost, dims=dims)
     q = arguments["q"]

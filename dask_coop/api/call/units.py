@@ -70,6 +70,11 @@ REFUSED = {
     "bincount": "it counts integers from 0 on, which have no units",
     "corrcoef": "its variables may have units of their own",
     "cov": "its variables may have units of their own",
+    **dict.fromkeys(
+        ["longest_run", "count_runs", "count_in_runs", "first_run", "last_run", "run_lengths"],
+        "it takes truth values, which have no units",
+    ),
+    "run_events": "it takes truth values, which have no units",
     "groupby_reduce": "it does not know the units of each statistic",
     "groupby_scan": "it does not know the units of each scan",
     "histogram2d": "it has one edge array for each coordinate",

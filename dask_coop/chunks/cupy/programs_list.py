@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -27,11 +27,14 @@ from dask_coop.algebra.monoids import (
     NANMIN,
     OF_GROUPS,
     PROD,
+    RUN_LENGTHS,
+    RUN_PLACES,
     SUM,
     MonoidRow,
     accumulator,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
+from dask_coop.algebra.runs import Statistic, runs
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import custom as custom_monoid
 from dask_coop.cuda.programs import grouped as by_group
@@ -303,7 +306,7 @@ def all_scans() -> Iterator[str]:
 
 
 def gaps() -> Iterator[str]:
-    """Yield the programs of series with gaps, with some limits and weights."""
+    """Yield the programs of series with gaps and of runs, with some limits, weights and lengths."""
     fills = fill(None), fill(3)
     means = [weighted_mean(0.1, of, not of) for of in (True, False)]
     listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
@@ -316,6 +319,16 @@ def gaps() -> Iterator[str]:
             if dtype == np.float32:
                 yield from scans(op, reverse=True)
                 yield from segmented_scans(op)
+    mask, place = np.dtype("?"), np.dtype("u1")
+    for statistic in get_args(Statistic):
+        yield from reductions(Operation(runs(statistic, 3), mask, np.dtype("i8")))
+    of_mask = Operation(RUN_PLACES, mask, place)
+    for op in (of_mask, Operation(RUN_LENGTHS, place, np.dtype("f8"))):
+        yield from reductions(op)
+        for reverse in (False, True):
+            yield from scans(op, reverse=reverse)
+    yield from segmented_scans(of_mask)
+    yield from segmented_scans(of_mask, reverse=True)
 
 
 #: The dtypes of elements, by the monoid of scans that `all_scans` lists.
