@@ -107,6 +107,11 @@ template <typename T, i64 alpha, bool skip> struct RecursiveMean {
 // How many elements there are, how many true ones they begin and end with, and a statistic of their runs.
 enum class RunStatistic { longest, runs, elements, first, last };
 struct RunState { i64 n, begins, ends, value; };
+template <typename To>
+__device__ To convert(RunState x) {
+  if constexpr (is_same<To, RunState>::value) return x;
+  else return convert<To>(x.value);
+}
 
 template <typename T, RunStatistic statistic, i64 least> struct Runs {
   using State = RunState;
