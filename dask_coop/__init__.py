@@ -28,7 +28,7 @@ Groups
     groupby_reduce, groupby_scan
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
-    bfill, ewm_mean, cumulative_trapezoid
+    bfill, ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths, run_events
 Matrices
@@ -83,7 +83,17 @@ from dask_coop.api.extrema import (
     ptp,
 )
 from dask_coop.api.files import from_zarr, to_zarr
-from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
+from dask_coop.api.fills import (
+    bfill,
+    cumulative_trapezoid,
+    ewm_corr,
+    ewm_cov,
+    ewm_mean,
+    ewm_std,
+    ewm_sum,
+    ewm_var,
+    ffill,
+)
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.groups.scan import groupby_scan
 from dask_coop.api.histograms.bincount import bincount, digitize
@@ -200,7 +210,12 @@ __all__ = [
     "cumulative_trapezoid",
     "describe",
     "digitize",
+    "ewm_corr",
+    "ewm_cov",
     "ewm_mean",
+    "ewm_std",
+    "ewm_sum",
+    "ewm_var",
     "explain",
     "extract",
     "ffill",

@@ -45,7 +45,9 @@ _REDUCTIONS = (
 )
 #: Methods along one dimension.
 _ALONG = (
-    *map(Method, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "ewm_mean")),
+    *map(Method, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")),
+    *map(Method, ("ewm_mean", "ewm_sum", "ewm_var", "ewm_std")),
+    *(Method(name, ("y", "dim")) for name in ("ewm_cov", "ewm_corr")),
     Method("scan", ("monoid", "dim")),
     Method("ffill", ("dim", "limit")),
     Method("bfill", ("dim", "limit")),

@@ -18,6 +18,7 @@ _FOREIGN = {
     r"(?:uniform_filter|box_blur|boxcar|mean_filter)": "box_filter",
     r"(?:minimum|maximum)_filter\w*": "move_min",
     r"(?:ewma?|exp_mean|rolling_exp\w*)": "ewm_mean",
+    r"(?:ewm|move_exp_nan)(mean|sum|var|std|cov|corr)": r"ewm_\1",
     r"(?:groupby|group_by|resample|groupby_agg\w*|xarray_reduce|zonal_stats)": "groupby_reduce",
     r"(?:groupby|group)_cum\w+": "groupby_scan",
     r"(?:accumulate|cumreduction|prefix_sum|inclusive_scan)": "scan",

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
 from dask_coop.algebra.monoids import (
     ANY,
     ARGMAX,
@@ -32,6 +32,7 @@ from dask_coop.algebra.monoids import (
     SUM,
     MonoidRow,
     accumulator,
+    size_dtype,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.runs import Statistic, runs
@@ -305,15 +306,24 @@ def all_scans() -> Iterator[str]:
             yield from segmented_scans(op, *directions)
 
 
+def _spread(statistic: str, adjust: bool) -> MonoidRow:
+    return weighted_spread(statistic, 0.1, adjust, False, False)
+
+
 def gaps() -> Iterator[str]:
     """Yield the programs of series with gaps and of runs, with some limits, weights and lengths."""
     fills = fill(None), fill(3)
-    means = [weighted_mean(0.1, of, not of) for of in (True, False)]
+    means: list[MonoidRow] = [weighted_mean(0.1, of, not of) for of in (True, False)]
+    means += [weighted_sum(0.1, False), *(_spread(name, True) for name in ("var", "std"))]
+    means.append(_spread("var", False))
+    pairs = _spread("cov", True), _spread("corr", True), _spread("cov", False)
     listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
     listed += ((monoid, "f2 f4 f8") for monoid in means)
+    listed += ((monoid, "c8 c16") for monoid in pairs)
     for monoid, names in listed:
         for dtype in map(np.dtype, names.split()):
-            op = bind(monoid, dtype, dtype, "scan")
+            output = size_dtype(dtype) if monoid in pairs else dtype
+            op = Operation(monoid, dtype, output)
             yield from reductions(op)
             yield from scans(op)
             if dtype == np.float32:

@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.fills import LEAST, Fill, WeightedMean, missing
+from dask_coop.algebra.fills import (
+    LEAST,
+    Fill,
+    WeightedMean,
+    WeightedSpread,
+    WeightedSum,
+    missing,
+)
 from dask_coop.algebra.merges import BEGUN, FALSE, ONE_TRUE, run_lengths
-from dask_coop.algebra.monoids import RUN_LENGTHS, RUN_PLACES, MonoidRow, State
+from dask_coop.algebra.monoids import RUN_LENGTHS, RUN_PLACES, MonoidRow, State, floating
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.runs import Runs, Statistic, runs
 from dask_coop.algebra.scan_spec import segmented
@@ -33,6 +40,8 @@ from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
 
 Array = np.ndarray[Any, Any]
 
+_OF_SERIES = Fill | WeightedMean | WeightedSum | WeightedSpread | Runs
+
 #: The elements of lines whose runs loops do not count in 32 bits.
 _WIDE = 1 << 31
 
@@ -40,7 +49,7 @@ _WIDE = 1 << 31
 def serves(monoid: MonoidRow) -> bool:
     """Return whether this module lifts and scans chunks for a monoid."""
     of_runs = monoid is RUN_PLACES or monoid is RUN_LENGTHS
-    return of_runs or isinstance(monoid, Fill | WeightedMean | Runs)
+    return of_runs or isinstance(monoid, _OF_SERIES)
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State:
@@ -57,8 +66,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         # Elements are in C order along these axes.
         x = as_lines(x, axes)
         axes = (x.ndim - 1,)
-    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" else None
-    if loops is None:
+    loops = loops_for("gaps", x.size) if x.dtype.char in "fdFD" else None
+    is_recursive = isinstance(op.monoid, WeightedSpread) and not op.monoid.adjust
+    if loops is None or is_recursive:
         return _lift(op, x, *axes)
     x = aligned(x)
     layout = find_layout(x, axes)
@@ -66,7 +76,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     outer, n, inner = lines.shape
     of_lines = inner <= FEW
     source, shape = memory_and_place(lines), (n, inner)
-    nowhere: Any = np.empty(0, x.dtype), (0, 0, 0)
+    nowhere: Any = np.empty(0, x.real.dtype), (0, 0, 0)
     identity = op.monoid.identity(op.element)
     states = [np.full(outer * inner, value) for value in identity]
     match op.monoid:
@@ -78,6 +88,20 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
             states[3][:] = 1
             make = loops.lift_lines if of_lines else loops.lift_columns
             make(source, nowhere, NO_HEADS, shape, (float(alpha), ignore), tuple(states))
+        case WeightedSum(alpha=alpha, ignore_na=ignore):
+            make = loops.total_lines if of_lines else loops.total_columns
+            options = 1 - alpha, ignore
+            make(source, nowhere, NO_HEADS, shape, options, (states[0], states[2]))
+            steps = np.count_nonzero(lines == lines, 1).reshape(-1) if ignore else n
+            states[1][:] = np.power(1 - alpha, steps)
+        case WeightedSpread():
+            make = loops.spread_lines if of_lines else loops.spread_columns
+            moments = np.zeros((8, outer * inner))
+            moments[7] = 1
+            make(source, nowhere, NO_HEADS, shape, _spread(op.monoid, loops), tuple(moments))
+            states[:-2] = _as_products(op.monoid, moments)
+            states[-1][:] = moments[7]
+            states[-2][:], states[-1][states[0] == 0] = _decay(op.monoid, lines, moments[7]), 1
         case WeightedMean(alpha=alpha, ignore_na=ignore):
             make = loops.mean_lines if of_lines else loops.mean_columns
             options = _weights(alpha, True, ignore)
@@ -112,7 +136,8 @@ def scan(
     if op.monoid is RUN_LENGTHS:
         _scan_lengths(op, x, out, result, last)
         return
-    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" and out.dtype.char in "fd" else None
+    plain = x.dtype.char in "fdFD" and out.dtype.char in "fdFD"
+    loops = loops_for("gaps", x.size) if plain else None
     if loops is None:
         _scan(op, x, out, heads, last)
         return
@@ -127,11 +152,58 @@ def scan(
             fill(*arguments, (most,), kept)
         case WeightedMean(alpha=alpha, adjust=adjust, ignore_na=ignore):
             mean = loops.mean_lines if inner <= FEW else loops.mean_columns
-            means = op.monoid.means(tuple(states))
+            means = op.monoid.results(tuple(states))
             seen = states[1] if adjust else (states[1] > 0).astype("f8")
             averages = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
             mean(*arguments, _weights(alpha, adjust, ignore), averages)
             _leave(op.monoid, averages, states)
+        case WeightedSum(alpha=alpha, ignore_na=ignore):
+            add_up = loops.total_lines if inner <= FEW else loops.total_columns
+            add_up(*arguments, (1 - alpha, ignore), (states[0], states[2]))
+        case WeightedSpread():
+            spread = loops.spread_lines if inner <= FEW else loops.spread_columns
+            moments = _as_means(op.monoid, states)
+            spread(*arguments, _spread(op.monoid, loops), tuple(moments))
+            behind = _as_products(op.monoid, moments)
+            if op.monoid.adjust:
+                states[:-2] = behind
+            else:
+                states[: len(behind)] = behind
+                states[-3][:], states[-2][:] = 0, 1
+            states[-1][:] = np.where(moments[0] > 0, moments[7], float(op.monoid.adjust))
+            for field, value in zip(last, states, strict=True):
+                field[...] = value.reshape(field.shape)
+
+
+def _spread(monoid: WeightedSpread, loops: Any) -> tuple[Any, ...]:
+    """Return the options of loops of weighted moments."""
+    new, kind = 1.0 if monoid.adjust else monoid.alpha, getattr(loops, monoid.statistic.upper())
+    return 1 - monoid.alpha, new, monoid.adjust, monoid.ignore_na, kind, monoid.bias
+
+
+def _as_means(monoid: WeightedSpread, states: list[Array]) -> Array:
+    """Return the moments of states as loops take them, with means of products."""
+    moments, order = np.zeros((8, len(states[0]))), [0, 1, 2, 3, 4, 5, 6]
+    order = order if monoid.pairs else [0, 1, 2, 4]
+    moments[order] = monoid.all_moments(tuple(states))
+    moments[4:7] /= np.where(moments[0] > 0, moments[0], 1)
+    moments[7] = np.where(moments[0] > 0, states[-1], 1)
+    return moments
+
+
+def _as_products(monoid: WeightedSpread, moments: Array) -> list[Array]:
+    """Return the moments of states, with sums of products."""
+    sums = [*moments[:4], *(moments[4:7] * moments[0])]
+    return sums if monoid.pairs else [*sums[:3], sums[4]]
+
+
+def _decay(monoid: WeightedSpread, lines: Array, gap: Array) -> Array:
+    """Return the product of steps of lines up to their last valid elements."""
+    valid = lines == lines
+    last = lines.shape[1] - np.argmax(valid[:, ::-1], 1)
+    steps = valid.sum(1) if monoid.ignore_na else np.where(valid.any(1), last, lines.shape[1])
+    decay: Array = np.power(1 - monoid.alpha, steps)
+    return decay.reshape(-1)
 
 
 def _held(limit: int | None, states: list[Array]) -> tuple[int, tuple[Array, ...]]:
@@ -254,8 +326,13 @@ def _lift(op: Operation, x: Array, axis: int) -> State:
     if x.shape[axis] == 0:
         kept = x.shape[:axis] + x.shape[axis + 1 :]
         return tuple(np.full(kept, value)[()] for value in op.monoid.identity(op.element))
-    if isinstance(op.monoid, WeightedMean | Runs):
-        return tuple(f[()] for f in reduce_along(op.monoid.combine, _states(op, x), axis))
+    if not isinstance(op.monoid, Fill):
+        along = (slice(None),) * axis
+        states = [
+            reduce_along(op.monoid.combine, _states(op, x[(*along, block)]), axis)
+            for block in blocks(x.shape, axis)
+        ]
+        return tuple(field[()] for field in op.combine(states))
     gap = np.argmax(np.flip(x == x, axis), axis, keepdims=True)
     value = np.take_along_axis(x, x.shape[axis] - 1 - gap, axis)
     if op.monoid.fields[1:]:
@@ -285,11 +362,19 @@ def _states(op: Operation, x: Array) -> State:
         return np.ones_like(true), true, true, value
     if monoid is RUN_LENGTHS:
         return (x > 0).astype("i8"), x > 0, x == 2
-    assert isinstance(monoid, WeightedMean)
-    x = x.astype("f8")
+    assert isinstance(monoid, WeightedMean | WeightedSum | WeightedSpread)
     valid = x == x
-    values, weights = np.where(valid, x, 0), valid.astype("f8")
+    values, weights = np.where(valid, x, 0).astype(floating(x.dtype)), valid.astype("f8")
     step = np.where(valid | (not monoid.ignore_na), 1 - monoid.alpha, 1.0)
+    nothing = np.zeros_like(weights)
+    if isinstance(monoid, WeightedSum):
+        return values, step, weights
+    if isinstance(monoid, WeightedSpread):
+        pair = (values.real, values.imag) if monoid.pairs else (values,)
+        if monoid.adjust:
+            products = (nothing,) * (3 if monoid.pairs else 1)
+            return weights, nothing, *pair, *products, step, np.ones_like(step)
+        return *(nothing,) * monoid.moments, *pair, weights, step, weights
     if monoid.adjust:
         return values, weights, step, np.ones_like(values)
     return values, weights, np.zeros_like(values), step, weights.copy()
@@ -340,7 +425,5 @@ def _mean(
         combine = segmented(monoid).combine
         states, base = (*states, np.array(flags)), (*base, np.zeros(base[0].shape, "?"))
     combined = accumulate(combine, states, 1, base)[: len(before)]
-    ends = [field[:, -1] for field in combined]
-    return monoid.means(combined) if isinstance(monoid, WeightedMean) else run_lengths(
-        combined
-    ), ends
+    results = getattr(monoid, "results", run_lengths)
+    return results(combined), [field[:, -1] for field in combined]
