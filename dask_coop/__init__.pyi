@@ -267,6 +267,7 @@ def count_in_runs(
     mask: _L,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -276,6 +277,7 @@ def count_in_runs(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Literal["collective"],
@@ -285,6 +287,7 @@ def count_in_runs(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -321,6 +324,7 @@ def count_runs(
     mask: _L,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -330,6 +334,7 @@ def count_runs(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Literal["collective"],
@@ -339,6 +344,7 @@ def count_runs(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -839,6 +845,7 @@ def first_run(
     mask: _L,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -848,6 +855,7 @@ def first_run(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Literal["collective"],
@@ -857,6 +865,7 @@ def first_run(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -990,6 +999,7 @@ def last_run(
     mask: _L,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -999,6 +1009,7 @@ def last_run(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Literal["collective"],
@@ -1008,6 +1019,7 @@ def last_run(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -1056,15 +1068,30 @@ def logcumsumexp(
 ) -> da.Array: ...
 @overload
 def longest_run(
-    mask: _L, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+    mask: _L,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> _L: ...
 @overload
 def longest_run(
-    mask: Any, axis: int = -1, split_every: SplitEvery = None, *, engine: Literal["collective"]
+    mask: Any,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
 ) -> Value: ...
 @overload
 def longest_run(
-    mask: Any, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+    mask: Any,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array: ...
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None

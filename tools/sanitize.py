@@ -286,6 +286,8 @@ def windows(cupy: Any, rng: np.random.Generator) -> None:
             window = min(40, shape[axis])
             compute(
                 *(dask_coop.ffill(lazy, axis), dask_coop.bfill(lazy, axis, 3)),
+                *(dask_coop.ewm_sum(lazy, axis, span=9), dask_coop.ewm_var(lazy, axis, span=9)),
+                dask_coop.ewm_cov(lazy, lazy, axis, span=9, adjust=False),
                 *(dask_coop.ewm_mean(lazy, axis, span=9), dask_coop.logcumsumexp(lazy, axis)),
                 *(f(lazy, window, 1, axis) for f in (dask_coop.move_mean, dask_coop.move_max)),
                 *dask_coop.run_events(lazy > 0.4, lazy, axis, 2),

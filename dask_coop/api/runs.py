@@ -40,7 +40,12 @@ _STATISTICS: dict[str, Statistic] = {
 
 @public("reduction", dask=False)
 def longest_run(
-    mask: Any, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+    mask: Any,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the length of the longest run of true elements along an axis.
 
@@ -50,7 +55,7 @@ def longest_run(
         Bool, in NumPy or CuPy chunks.
     axis : int
         The axis to look along.
-    split_every : int or dict of int to int, optional
+    keepdims, split_every
         As for :func:`sum`.
     engine : {"auto", "collective"}
         As for :func:`sum`.
@@ -75,7 +80,7 @@ def longest_run(
     >>> int(dc.longest_run(hot))
     3
     """
-    return _reduce("longest_run", mask, axis, 1, split_every)
+    return _reduce("longest_run", mask, axis, 1, keepdims, split_every)
 
 
 @public("reduction", dask=False)
@@ -86,6 +91,7 @@ def count_runs(
     mask: Any,
     axis: int = -1,
     min_length: int = 1,
+    keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
@@ -100,7 +106,7 @@ def count_runs(
         The axis to look along.
     min_length : int
         The smallest number of elements of a run that counts.
-    split_every : int or dict of int to int, optional
+    keepdims, split_every
         As for :func:`sum`.
     engine : {"auto", "collective"}
         As for :func:`sum`.
@@ -125,7 +131,7 @@ def count_runs(
     >>> int(dc.count_runs(hot)), int(dc.count_runs(hot, min_length=2))
     (2, 1)
     """
-    return _reduce(name, mask, axis, min_length, split_every)
+    return _reduce(name, mask, axis, min_length, keepdims, split_every)
 
 
 @like(count_runs)
@@ -330,7 +336,8 @@ def _as_mask(name: str, mask: Any, axis: int) -> tuple[da.Array, int]:
         raise Refused(
             f"{name} takes a mask of bool, got dtype {x.dtype}; compare first, as in x > 0"
         )
-    return x, validate_axis(as_integer(name, "axis", axis), x.ndim)
+    along = 0 if axis is None and x.ndim == 1 else as_integer(name, "axis", axis)
+    return x, validate_axis(along, x.ndim)
 
 
 def _as_length(name: str, min_length: int) -> int:
@@ -340,13 +347,15 @@ def _as_length(name: str, min_length: int) -> int:
     return least
 
 
-def _reduce(name: str, mask: Any, axis: int, min_length: int, split_every: SplitEvery) -> da.Array:
+def _reduce(
+    name: str, mask: Any, axis: int, min_length: int, keepdims: bool, split_every: SplitEvery
+) -> da.Array:
     x, axis = _as_mask(name, mask, axis)
     monoid = runs(_STATISTICS[name], _as_length(name, min_length))
     output = np.dtype("f8" if name in ("first_run", "last_run") else "i8")
     op = Operation(monoid, x.dtype, output)
     outputs = {name: (monoid.finish, output)}
-    (lazy,) = graph_reduce.reduction(op, x, (axis,), False, split_every, outputs)
+    (lazy,) = graph_reduce.reduction(op, x, (axis,), keepdims, split_every, outputs)
     return lazy
 
 

@@ -166,6 +166,8 @@ def _scans(x: da.Array) -> Iterator[Any]:
         yield dask_coop.cumulative_trapezoid(x, axis=axis)
         yield from (f(x > 90, axis) for f in (dask_coop.first_run, dask_coop.run_lengths))
         yield dask_coop.longest_run(x > 90, axis)
+        yield dask_coop.ewm_sum(x, axis, span=9)
+        yield from (dask_coop.ewm_var(x, axis, span=9), dask_coop.ewm_cov(x, x, axis, span=9))
     for name in ("sum", "mean", "var", "std", "min", "max"):
         for axis in (0, 1):
             yield getattr(dask_coop, f"move_{name}")(x, 30, axis=axis)

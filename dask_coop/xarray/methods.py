@@ -42,6 +42,11 @@ _REDUCTIONS = (
     Method("quantile", ("q", "dim")),
     Method("percentile", ("q", "dim")),
     Method("reduce", ("monoid", "dim")),
+    Method("longest_run"),
+    *(
+        Method(name, ("dim", "min_length"))
+        for name in ("count_runs", "count_in_runs", "first_run", "last_run")
+    ),
 )
 #: Methods along one dimension.
 _ALONG = (
@@ -55,11 +60,7 @@ _ALONG = (
         Method(f"move_{name}", ("dim", "window", "min_count"))
         for name in ("sum", "mean", "std", "var", "min", "max")
     ),
-    *map(Method, ("longest_run", "run_lengths")),
-    *(
-        Method(name, ("dim", "min_length"))
-        for name in ("count_runs", "count_in_runs", "first_run", "last_run")
-    ),
+    Method("run_lengths"),
     Method("run_events", ("dim", "values", "min_length")),
     Method("topk", ("k", "dim")),
     Method("argtopk", ("k", "dim")),

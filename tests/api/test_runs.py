@@ -190,6 +190,8 @@ def test_labels_stay() -> None:
     mask = np.random.default_rng(3).random((40, 3)) < 0.6
     x = xr.DataArray(mask, {"time": np.arange(40)}, ("time", "x"), "hot").chunk(time=9)
     longest = x.coop.longest_run("time")
+    assert x[:, 0].coop.longest_run() == longest[0]
+    assert x.coop.longest_run("time", keepdims=True).dims == ("time", "x")
     assert longest.dims == ("x",)
     np.testing.assert_array_equal(longest, judge.statistic("longest_run", mask, 0))
     np.testing.assert_array_equal(

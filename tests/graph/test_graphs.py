@@ -127,6 +127,11 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "bfill of parts": dc.bfill(_with_gaps(x), axis=0, segments=x > 4),
         "ewm_mean": dc.ewm_mean(x, axis=0, alpha=0.5),
         "ewm_mean of some": dc.ewm_mean(_with_gaps(x), axis=1, com=3, min_periods=2, adjust=False),
+        "ewm_sum": dc.ewm_sum(x, axis=0, alpha=0.5),
+        "ewm_var": dc.ewm_var(_with_gaps(x), axis=1, com=3, adjust=False),
+        "ewm_std": dc.ewm_std(x, axis=0, span=3, bias=True),
+        "ewm_cov": dc.ewm_cov(x, x + 1, axis=1, com=3, min_periods=2),
+        "ewm_corr": dc.ewm_corr(x, 9 - x, axis=0, com=3),
         "cumulative_trapezoid": dc.cumulative_trapezoid(x, axis=0),
         "longest_run": dc.longest_run(x > 4, axis=0),
         "count_runs": dc.count_runs(x > 4, min_length=2),
@@ -263,7 +268,12 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
         "ffill": dc.ffill(_with_gaps(x.reshape(1))),
         "bfill": dc.bfill(_with_gaps(x.reshape(1)), limit=1),
-        "ewm_mean": dc.ewm_mean(x.reshape(1), alpha=1),
+        **{
+            name: getattr(dc, name)(x.reshape(1), alpha=1)
+            for name in ("ewm_mean", "ewm_sum", "ewm_var", "ewm_std")
+        },
+        "ewm_cov": dc.ewm_cov(x.reshape(1), x.reshape(1), com=1),
+        "ewm_corr": dc.ewm_corr(x.reshape(1), x.reshape(1), com=1),
         **{
             name: getattr(dc, name)(x.reshape(1) > 1)
             for name in ("longest_run", "count_runs", "count_in_runs", "first_run", "last_run")

@@ -200,7 +200,7 @@ def _labels_of_reduction(name: str, arguments: Mapping[str, Any], x: Any) -> Cal
     axis = arguments["axis"]
     axes = axis if isinstance(axis, tuple | list) else range(x.ndim) if axis is None else (axis,)
     lost = [x.dims[d] for d in validate_axis(tuple(axes), x.ndim)]
-    dims = [dim for dim in x.dims if arguments.get("keepdims") or dim not in lost]
+    dims = [dim for dim in x.dims if arguments["keepdims"] or dim not in lost]
     if "q" not in arguments:
         return partial(relabel, x, lost=lost, dims=dims)
     q = arguments["q"]
