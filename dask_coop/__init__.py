@@ -30,7 +30,8 @@ Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
     bfill, ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
 Runs of a mask
-    longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths, run_events
+    longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
+    run_events, which returns RunEvents
 Matrices
     transpose, matmul
 Operations of one's own

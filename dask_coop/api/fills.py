@@ -291,7 +291,7 @@ def ewm_var(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> dc.ewm_var(da.from_array([0.0, 1.0, 3.0], chunks=2), alpha=0.5).compute().round(4)
-    array([   nan, 0.5   , 2.4286])
+    array([nan, 0.5, 2.5])
     """
     weight = _alpha(name, alpha=alpha, span=span, halflife=halflife, com=com)
     flags = bool(adjust), bool(ignore_na), bool(bias)
@@ -308,7 +308,7 @@ def ewm_std() -> None:
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> dc.ewm_std(da.from_array([0.0, 1.0, 3.0], chunks=2), alpha=0.5).compute().round(4)
-    array([   nan, 0.7071, 1.5584])
+    array([   nan, 0.7071, 1.5811])
     """
 
 
@@ -363,7 +363,7 @@ def ewm_cov(
     >>> import dask_coop as dc
     >>> x, y = da.from_array([[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]], chunks=2)
     >>> dc.ewm_cov(x, y, alpha=0.5).compute().round(4)
-    array([    nan, -0.5   , -1.5714])
+    array([ nan, -0.5, -1.5])
     """
     weight = _alpha(name, alpha=alpha, span=span, halflife=halflife, com=com)
     if executor.runner() is not None:
@@ -397,7 +397,7 @@ def ewm_corr() -> None:
     >>> import dask_coop as dc
     >>> x, y = da.from_array([[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]], chunks=2)
     >>> dc.ewm_corr(x, y, alpha=0.5).compute().round(4)
-    array([    nan, -1.    , -0.9897])
+    array([    nan, -1.    , -0.9845])
     """
 
 

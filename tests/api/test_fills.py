@@ -14,6 +14,7 @@ from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import compile_from
+from support.spreads import spread_out
 from support.strategies import FLOATS, arrays, assert_near, chunkings, shapes
 
 import dask_coop as dc
@@ -447,41 +448,6 @@ def test_xarray_gives_the_same(limit: int | None) -> None:
 
 
 SPREADS = ("ewm_var", "ewm_std", "ewm_cov", "ewm_corr")
-
-
-def spread_out(
-    name: str, x: Any, y: Any, alpha: float, adjust: bool, ignore_na: bool, bias: bool
-) -> Any:
-    """Return a weighted sum or spread behind each element of a line, in wide floats."""
-    valid = ~np.isnan(x) & ~np.isnan(y)
-    weights, found = np.zeros(len(x), "g"), np.full(len(x), np.nan)
-    for i in range(len(x)):
-        if valid[i] or not ignore_na:
-            weights[:i] *= 1 - np.longdouble(alpha)
-        if valid[i]:
-            weights[i] = 1 if adjust or not weights.any() else alpha
-            weights /= 1 if adjust else weights.sum()
-        here = weights > 0
-        if name == "ewm_sum":
-            found[i] = (weights[here] * x[here]).sum() if here.any() else np.nan
-            continue
-        w, a, b = weights[here], x[here].astype("g"), y[here].astype("g")
-        if len(w) < (1 if bias or name == "ewm_corr" else 2):
-            continue
-        total = w.sum()
-        # One element has nearly all of the weight: what is divided by the others' is noise.
-        if w.max() > (1 - 1e-6) * total and not (bias or len(w) < 2):
-            found[i] = np.inf
-            continue
-        a, b = a - (w * a).sum() / total, b - (w * b).sum() / total
-        with np.errstate(all="ignore"):
-            value = (w * a * b).sum() / total
-            if name == "ewm_corr":
-                value /= np.sqrt((w * a * a).sum() * (w * b * b).sum()) / total
-            elif not bias:
-                value *= total**2 / (total**2 - (w**2).sum())
-            found[i] = np.sqrt(value) if name == "ewm_std" else value
-    return found
 
 
 @pytest.mark.parametrize("name", ["ewm_sum", *SPREADS])
