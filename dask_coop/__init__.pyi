@@ -16,6 +16,7 @@ from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
+from dask_coop.api.call.results import LinregressResult as LinregressResult
 from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
@@ -211,6 +212,16 @@ def argtopk(
     a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
 ) -> da.Array: ...
 def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
+def average(
+    a: Any,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> Any: ...
 @overload
 def bfill(
     x: _L,
@@ -262,6 +273,7 @@ def box_filter(
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> da.Array: ...
 @overload
 def count_in_runs(
     mask: _L,
@@ -348,6 +360,17 @@ def count_runs(
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
+) -> da.Array: ...
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
 ) -> da.Array: ...
 @overload
 def cummax(
@@ -995,6 +1018,42 @@ def isin(
     split_every: int | None = None,
 ) -> da.Array: ...
 @overload
+def kurtosis(
+    a: _L,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def last_run(
     mask: _L,
     axis: int = -1,
@@ -1024,6 +1083,17 @@ def last_run(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def linregress(
+    x: Any,
+    y: Any,
+    alternative: str = "two-sided",
+    *,
+    axis: int = 0,
+    nan_policy: str = "propagate",
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> LinregressResult: ...
 @overload
 def logcumsumexp(
     x: _L,
@@ -1143,6 +1213,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1156,6 +1227,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1169,6 +1241,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1542,6 +1615,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1555,6 +1629,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1568,6 +1643,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1779,6 +1855,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1792,6 +1869,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1805,6 +1883,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1860,6 +1939,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1873,6 +1953,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1886,6 +1967,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.Array, ...]: ...
@@ -2134,6 +2216,39 @@ def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
 @overload
+def skew(
+    a: _L,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def sort(
     a: _L,
     axis: int | None = -1,
@@ -2164,6 +2279,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -2177,6 +2293,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -2190,6 +2307,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -2306,6 +2424,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -2319,6 +2438,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -2332,6 +2452,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 async def dask_setup(node: Any) -> None: ...
@@ -2347,6 +2468,7 @@ __all__ = [
     "FallbackWarning",
     "Histogram",
     "Histogram2D",
+    "LinregressResult",
     "Monoid",
     "Node",
     "Refused",
@@ -2359,13 +2481,16 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "average",
     "bfill",
     "bincount",
     "box_filter",
     "compress",
+    "corrcoef",
     "count_in_runs",
     "count_nonzero",
     "count_runs",
+    "cov",
     "cummax",
     "cummin",
     "cumprod",
@@ -2397,7 +2522,9 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "kurtosis",
     "last_run",
+    "linregress",
     "logcumsumexp",
     "longest_run",
     "matmul",
@@ -2439,6 +2566,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "skew",
     "sort",
     "std",
     "sum",

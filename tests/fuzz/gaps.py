@@ -26,8 +26,9 @@ DECAYS = [
 def draw_gaps(rng: draw.Generator) -> Case:
     """Draw what is filled or averaged, with segments now and then."""
     sides = draw.large_shape(rng) if draw.chance(rng, 0.02) else draw.shape(rng)
-    sides = sides or (1,)
     name = draw.pick(rng, ["ffill", "bfill", "ffill", "ewm_mean", *SPREADS])
+    # Their judge takes the square of a line's length.
+    sides = (draw.shape(rng) if name in SPREADS else sides) or (1,)
     dtypes = draw.FLOATS if name.startswith("ewm") else draw.FLOATS + draw.COMPLEX
     array = rng.normal(0, draw.pick(rng, [1, 100]), sides).astype(draw.pick(rng, dtypes))
     array[rng.random(sides) < draw.pick(rng, [0, 0.1, 0.6, 0.98, 1])] = np.nan

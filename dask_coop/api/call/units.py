@@ -36,14 +36,10 @@ _RULES = {
     "same": "median nanmedian quantile percentile nanquantile nanpercentile move_mean move_min "
     "move_max ewm_mean box_filter ffill bfill topk sort select compress extract transpose to_gpu "
     "to_host",
-    "sum": "cumulative_sum move_sum integral_image norm",
-    "difference": "move_std ptp",
-    "square": "move_var",
-    "place": "skew kurtosis argtopk argsort searchsorted isin digitize",
     "sum": "cumulative_sum ewm_sum move_sum integral_image norm",
     "difference": "ewm_std move_std ptp",
     "square": "ewm_var move_var",
-    "place": "argtopk argsort searchsorted isin digitize",
+    "place": "skew kurtosis argtopk argsort searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
