@@ -29,7 +29,10 @@ Groups
     groupby_reduce, groupby_scan
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
-    bfill, ewm_mean, cumulative_trapezoid
+    bfill, ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
+Runs of a mask
+    longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
+    run_events, which returns RunEvents
 Matrices
     transpose, matmul
 Operations of one's own
@@ -56,6 +59,7 @@ from dask_coop.api.call.results import (
     Histogram,
     Histogram2D,
     LinregressResult,
+    RunEvents,
 )
 from dask_coop.api.cumulative import (
     cummax,
@@ -81,7 +85,17 @@ from dask_coop.api.extrema import (
     ptp,
 )
 from dask_coop.api.files import from_zarr, to_zarr
-from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
+from dask_coop.api.fills import (
+    bfill,
+    cumulative_trapezoid,
+    ewm_corr,
+    ewm_cov,
+    ewm_mean,
+    ewm_std,
+    ewm_sum,
+    ewm_var,
+    ffill,
+)
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.groups.scan import groupby_scan
 from dask_coop.api.histograms.bincount import bincount, digitize
@@ -115,6 +129,15 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.runs import (
+    count_in_runs,
+    count_runs,
+    first_run,
+    last_run,
+    longest_run,
+    run_events,
+    run_lengths,
+)
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -162,6 +185,7 @@ __all__ = [
     "Node",
     "Refused",
     "RefusedByDask",
+    "RunEvents",
     "all",
     "any",
     "argmax",
@@ -175,7 +199,9 @@ __all__ = [
     "box_filter",
     "compress",
     "corrcoef",
+    "count_in_runs",
     "count_nonzero",
+    "count_runs",
     "cov",
     "cummax",
     "cummin",
@@ -186,10 +212,16 @@ __all__ = [
     "cumulative_trapezoid",
     "describe",
     "digitize",
+    "ewm_corr",
+    "ewm_cov",
     "ewm_mean",
+    "ewm_std",
+    "ewm_sum",
+    "ewm_var",
     "explain",
     "extract",
     "ffill",
+    "first_run",
     "flatnonzero",
     "from_npy",
     "from_zarr",
@@ -203,8 +235,10 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "last_run",
     "linregress",
     "logcumsumexp",
+    "longest_run",
     "matmul",
     "max",
     "mean",
@@ -239,6 +273,8 @@ __all__ = [
     "quantile",
     "reduce",
     "report",
+    "run_events",
+    "run_lengths",
     "scan",
     "searchsorted",
     "select",

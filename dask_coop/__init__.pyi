@@ -17,6 +17,7 @@ from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.call.results import LinregressResult as LinregressResult
+from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
@@ -274,6 +275,36 @@ def compress(
 ) -> da.Array: ...
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> da.Array: ...
 @overload
+def count_in_runs(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def count_in_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def count_in_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def count_nonzero(
     a: _L,
     axis: Axis = None,
@@ -295,6 +326,36 @@ def count_nonzero(
 def count_nonzero(
     a: Any,
     axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def count_runs(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def count_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def count_runs(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
     keepdims: bool = False,
     split_every: SplitEvery = None,
     *,
@@ -578,6 +639,78 @@ def digitize(a: _L, bins: Any, right: bool = False) -> _L: ...
 @overload
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array: ...
 @overload
+def ewm_corr(
+    x: _L,
+    y: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_corr(
+    x: Any,
+    y: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def ewm_cov(
+    x: _L,
+    y: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_cov(
+    x: Any,
+    y: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def ewm_mean(
     x: _L,
     axis: int = -1,
@@ -604,6 +737,104 @@ def ewm_mean(
     com: float | None = None,
     adjust: bool = True,
     ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def ewm_std(
+    x: _L,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_std(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def ewm_sum(
+    x: _L,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_sum(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def ewm_var(
+    x: _L,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def ewm_var(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
     min_periods: int = 0,
     method: str = "reduce-then-scan",
     segments: Any = None,
@@ -630,6 +861,36 @@ def ffill(
     *,
     method: str = "reduce-then-scan",
     segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def first_run(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def first_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def first_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
     engine: Engine = "auto",
 ) -> da.Array: ...
 def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
@@ -792,6 +1053,36 @@ def kurtosis(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
+@overload
+def last_run(
+    mask: _L,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def last_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def last_run(
+    mask: Any,
+    axis: int = -1,
+    min_length: int = 1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
 def linregress(
     x: Any,
     y: Any,
@@ -843,6 +1134,33 @@ def logcumsumexp(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def longest_run(
+    mask: _L,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def longest_run(
+    mask: Any,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def longest_run(
+    mask: Any,
+    axis: int = -1,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
     engine: Engine = "auto",
 ) -> da.Array: ...
 def matmul(
@@ -1849,6 +2167,36 @@ def reduce(
     *,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]: ...
+def run_events(
+    mask: Any,
+    values: Any = None,
+    axis: int = -1,
+    min_length: int = 1,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> RunEvents: ...
+@overload
+def run_lengths(
+    mask: _L,
+    axis: int = -1,
+    index: Literal["first", "last"] = "first",
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def run_lengths(
+    mask: Any,
+    axis: int = -1,
+    index: Literal["first", "last"] = "first",
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
 def scan(
     x: Any,
     monoid: monoids.MonoidRow | np.ufunc,
@@ -2125,6 +2473,7 @@ __all__ = [
     "Node",
     "Refused",
     "RefusedByDask",
+    "RunEvents",
     "all",
     "any",
     "argmax",
@@ -2138,7 +2487,9 @@ __all__ = [
     "box_filter",
     "compress",
     "corrcoef",
+    "count_in_runs",
     "count_nonzero",
+    "count_runs",
     "cov",
     "cummax",
     "cummin",
@@ -2149,10 +2500,16 @@ __all__ = [
     "cumulative_trapezoid",
     "describe",
     "digitize",
+    "ewm_corr",
+    "ewm_cov",
     "ewm_mean",
+    "ewm_std",
+    "ewm_sum",
+    "ewm_var",
     "explain",
     "extract",
     "ffill",
+    "first_run",
     "flatnonzero",
     "from_npy",
     "from_zarr",
@@ -2166,8 +2523,10 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "last_run",
     "linregress",
     "logcumsumexp",
+    "longest_run",
     "matmul",
     "max",
     "mean",
@@ -2202,6 +2561,8 @@ __all__ = [
     "quantile",
     "reduce",
     "report",
+    "run_events",
+    "run_lengths",
     "scan",
     "searchsorted",
     "select",

@@ -16,7 +16,7 @@ __device__ void reduce_columns_in_order(const T* x, typename M::State* out, i64 
   LineTile tile(n, tiles, item % tiles);
   i64 rows = tile.end - tile.begin, step = reverse ? -inner : inner;
   const T* first = x + ((item / tiles) * n + (reverse ? tile.end - 1 : tile.begin)) * inner + column;
-  typename M::State sum = M::identity();
+  typename M::Lift lifted;
   constexpr int unroll = 8;
   for (i64 row = 0; row < rows; row += unroll) {
     T loaded[unroll];
@@ -26,10 +26,10 @@ __device__ void reduce_columns_in_order(const T* x, typename M::State* out, i64 
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (row + u < rows) sum = M::combine(sum, M::lift(loaded[u]));
+      if (row + u < rows) lifted.add(loaded[u], int(row) + u);
     }
   }
-  out[i] = sum;
+  out[i] = lifted.state(tile.begin);
 }
 
 }  // namespace coop

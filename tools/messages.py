@@ -38,7 +38,7 @@ SECTIONS = {
         "api/groups graph/grouped graph/group_scans graph/found_groups",
         "",
     ),
-    "Windows and gaps": ("api/windows api/fills", ""),
+    "Windows, gaps and runs": ("api/windows api/fills api/runs", ""),
     "Matrices": ("api/linalg algebra/semirings", ""),
     "Operations of one's own": ("api/monoids", ""),
     "Installed in the place of Dask's functions": (

@@ -278,7 +278,7 @@ def labels(cupy: Any, rng: np.random.Generator) -> None:
 
 
 def windows(cupy: Any, rng: np.random.Generator) -> None:
-    """Reduce windows, and fill gaps."""
+    """Reduce windows, fill gaps, and measure runs."""
     for shape in ((700, 90), (90, 700), (5, 30_003)):
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         lazy = da.from_array(cupy.where(x < 0.2, cupy.nan, x), chunks=-1, asarray=False)
@@ -286,8 +286,12 @@ def windows(cupy: Any, rng: np.random.Generator) -> None:
             window = min(40, shape[axis])
             compute(
                 *(dask_coop.ffill(lazy, axis), dask_coop.bfill(lazy, axis, 3)),
+                *(dask_coop.ewm_sum(lazy, axis, span=9), dask_coop.ewm_var(lazy, axis, span=9)),
+                dask_coop.ewm_cov(lazy, lazy, axis, span=9, adjust=False),
                 *(dask_coop.ewm_mean(lazy, axis, span=9), dask_coop.logcumsumexp(lazy, axis)),
                 *(f(lazy, window, 1, axis) for f in (dask_coop.move_mean, dask_coop.move_max)),
+                *dask_coop.run_events(lazy > 0.4, lazy, axis, 2),
+                *(f(lazy > 0.2, axis) for f in (dask_coop.longest_run, dask_coop.last_run)),
                 *(f(lazy, 3, 1, axis) for f in (dask_coop.move_std, dask_coop.move_min)),
             )
 

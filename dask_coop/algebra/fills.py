@@ -31,6 +31,13 @@ independent of the elements before. A state is (f, c, e, l, w). When two combine
 first's, w is the second's, and the second's c and e apply to the f' that it makes of c f + e. Such
 recurrences compose as affine maps: G. E. Blelloch, "Prefix Sums and Their Applications", 1990,
 section 1.4.1.
+
+Sums are ``s1 d2 + s2``. Variances and covariances are made of weighted moments, which never take a
+difference of squares: the sum of weights, twice the sum of products of two of them, means, and
+weighted sums of products of deviations. Two sets of elements combine as those of T. F. Chan, G. H.
+Golub and R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+Variances", 1979. Other than adjusted moments keep those of all elements but the first apart, since
+the weight of the first depends on what is before it.
 """
 
 from __future__ import annotations
@@ -139,7 +146,7 @@ class WeightedMean(MonoidRow):
         last = *a[:4], before
         return _join(a[1] == 0, b[1] == 0, first, last, both)
 
-    def means(self, state: State) -> Array:
+    def results(self, state: State) -> Array:
         """Return the means after states, NaN where there are no elements."""
         value = state[0] if self.adjust else state[1] * state[0] + state[2]
         return choose(state[1] > 0, value, np.nan)
@@ -165,6 +172,187 @@ def weighted_mean(alpha: float, adjust: bool, ignore_na: bool) -> WeightedMean:
         alpha=alpha,
         adjust=adjust,
         ignore_na=ignore_na,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSum(MonoidRow):
+    """The monoid of exponentially weighted sums."""
+
+    alpha: float = 0.5
+    ignore_na: bool = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
+        return weighted_sum, (self.alpha, self.ignore_na)
+
+    def __dask_tokenize__(self) -> Any:
+        """Return the call that makes it, for Dask's keys."""
+        return "WeightedSum", self.alpha, self.ignore_na
+
+    def combine(self, a: State, b: State) -> State:
+        """Combine the states of two neighbours, `a` before `b`."""
+        with np.errstate(all="ignore"):
+            total = choose(a[2] > 0, a[0] * b[1] + b[0], b[0])
+            return total, a[1] * b[1], np.maximum(a[2], b[2])
+
+    def results(self, state: State) -> Array:
+        """Return the sums after states, NaN where there are no elements."""
+        return choose(state[2] > 0, state[0], np.nan)
+
+
+@lru_cache
+def weighted_sum(alpha: float, ignore_na: bool) -> WeightedSum:
+    """Return the monoid of exponentially weighted sums, with arguments of `ewm_sum`."""
+    fields = [Field(name, "real", zero, np.add) for name in ("total", "decay", "some")]
+    fields[1] = Field("decay", "real", one, np.multiply)
+    return WeightedSum(
+        f"weighted_sum_{alpha}_{ignore_na}",
+        tuple(fields),
+        "f",
+        "WeightedSum",
+        commutative=False,
+        neutral=missing,
+        arguments=(str(np.float64(alpha).view("i8")), str(ignore_na).lower()),
+        alpha=alpha,
+        ignore_na=ignore_na,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSpread(MonoidRow):
+    """The monoid of exponentially weighted variances, or of covariances of complex elements.
+
+    A state of an adjusted statistic is its moments and the `decay` and `gap` of a mean's; other
+    states are the moments of all elements but the first, that one, its weight, `lead` and `weight`.
+    """
+
+    statistic: str = "var"
+    alpha: float = 0.5
+    adjust: bool = True
+    ignore_na: bool = False
+    bias: bool = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
+        return weighted_spread, self._arguments()
+
+    def __dask_tokenize__(self) -> Any:
+        """Return the call that makes it, for Dask's keys."""
+        return "WeightedSpread", *self._arguments()
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.statistic, self.alpha, self.adjust, self.ignore_na, self.bias
+
+    @property
+    def pairs(self) -> bool:
+        """Whether elements are pairs of numbers."""
+        return self.statistic in ("cov", "corr")
+
+    @property
+    def moments(self) -> int:
+        """The number of moments, which are the first fields."""
+        return 7 if self.pairs else 4
+
+    def combine(self, a: State, b: State) -> State:
+        """Combine the states of two neighbours, `a` before `b`."""
+        with np.errstate(all="ignore"):
+            return self._combine_adjusted(a, b) if self.adjust else self._combine_recursive(a, b)
+
+    def _combine_adjusted(self, a: State, b: State) -> State:
+        moments, (decay, gap), (b_decay, b_gap) = b[:-2], a[-2:], b[-2:]
+        between = gap * b_decay
+        both = *_together(_scaled(a[:-2], between), moments), decay * between, b_gap
+        last = *a[:-2], decay, between
+        return _join(a[0] == 0, b[0] == 0, (*moments, decay * between, b_gap), last, both)
+
+    def _combine_recursive(self, a: State, b: State) -> State:
+        k = self.moments
+        *_, a_shared, a_lead, a_weight = a
+        *b_first, b_shared, b_lead, b_weight = b[k:]
+        before = np.maximum(a_weight * b_lead, LEAST)
+        share = before / (before + self.alpha)
+        earlier = _together(
+            _scaled(a[:k], share * b_shared), self._point(b_first, (1 - share) * b_shared)
+        )
+        shared = a_shared * (share * b_shared)
+        both = *_together(earlier, b[:k]), *a[k:-3], shared, a_lead, b_weight
+        first = *b[:-2], a_lead * b_lead, b_weight
+        return _join(a_weight == 0, b_weight == 0, first, (*a[:-1], before), both)
+
+    def _point(self, values: Any, weight: Any) -> State:
+        """Return the moments of one element."""
+        products = (0 * weight,) * (self.moments - 2 - len(values))
+        return weight, 0 * weight, *values, *products
+
+    def all_moments(self, state: State) -> State:
+        """Return the moments of all elements of states."""
+        if self.adjust:
+            return state[:-2]
+        *first, shared, _, _ = state[self.moments :]
+        with np.errstate(all="ignore"):
+            return _together(self._point(first, shared), state[: self.moments])
+
+    def results(self, state: State) -> Array:
+        """Return the statistic after states, NaN where there are too few elements."""
+        weight, cross, *_ = moments = self.all_moments(state)
+        with np.errstate(all="ignore"):
+            if self.statistic == "corr":
+                value = moments[5] / np.sqrt(moments[4] * moments[6])
+                return choose(weight > 0, value, np.nan)
+            scale = weight if self.bias else cross / weight
+            value = moments[5 if self.pairs else 3] / scale
+            enough = (weight if self.bias else cross) > 0
+            value = np.sqrt(np.maximum(value, 0)) if self.statistic == "std" else value
+            return choose(enough, value, np.nan)
+
+
+def _scaled(moments: State, by: Any) -> State:
+    weight, cross, *others = moments
+    k = 1 if len(others) == 2 else 2
+    return weight * by, cross * (by * by), *others[:k], *(c * by for c in others[k:])
+
+
+def _together(a: State, b: State) -> State:
+    """Return the moments of two sets of elements, of which either may be empty."""
+    weight, k = a[0] + b[0], 1 if len(a) == 4 else 2
+    share, cross = b[0] / weight, a[1] + b[1] + 2 * a[0] * b[0]
+    deltas = [y - x for x, y in zip(a[2 : 2 + k], b[2 : 2 + k], strict=True)]
+    means = [x + delta * share for x, delta in zip(a[2 : 2 + k], deltas, strict=True)]
+    pairs = [(i, j) for i in range(k) for j in range(i, k)]
+    products = (
+        x + y + deltas[i] * deltas[j] * (a[0] * share)
+        for x, y, (i, j) in zip(a[2 + k :], b[2 + k :], pairs, strict=True)
+    )
+    return _join(a[0] == 0, b[0] == 0, b, a, (weight, cross, *means, *products))
+
+
+@lru_cache
+def weighted_spread(
+    statistic: str, alpha: float, adjust: bool, ignore_na: bool, bias: bool
+) -> WeightedSpread:
+    """Return the monoid of a weighted variance or covariance, with arguments of `ewm_var`."""
+    pairs = statistic in ("cov", "corr")
+    names = "total cross " + ("x y xx xy yy" if pairs else "x xx")
+    names += " decay gap" if adjust else f" first{' second' * pairs} shared lead weight"
+    fields = tuple(
+        Field(name, "real", one if name in ("decay", "gap", "lead") else zero, np.add)
+        for name in names.split()
+    )
+    flags = (str(flag).lower() for flag in (ignore_na, bias))
+    return WeightedSpread(
+        f"weighted_{statistic}_{alpha}_{adjust}_{ignore_na}_{bias}",
+        fields,
+        "c" if pairs else "f",
+        "WeightedSpread" if adjust else "RecursiveSpread",
+        commutative=False,
+        neutral=missing,
+        arguments=(str(np.float64(alpha).view("i8")), f"SpreadOf::{statistic}", *flags),
+        statistic=statistic,
+        alpha=alpha,
+        adjust=adjust,
+        ignore_na=ignore_na,
+        bias=bias,
     )
 
 

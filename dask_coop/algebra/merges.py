@@ -205,6 +205,41 @@ def merge_counts(a: State, b: State) -> State:
     return (table,)
 
 
+#: States of `RUN_PLACES`: of one element, false or true, and of several that end in false, in
+#: a true element after a false one, or in two true ones; no element has zero.
+ONE_FALSE, ONE_TRUE, FALSE, BEGUN, GOES_ON = 1, 2, 3, 4, 5
+
+
+def merge_places(a: State, b: State) -> State:
+    """Return the last two elements of a mask, as the numbers above."""
+    (before,), (after,) = a, b
+    is_true = (before == ONE_TRUE) | (before >= BEGUN)
+    met = choose(after == ONE_TRUE, choose(is_true, GOES_ON, BEGUN), FALSE).astype("u1")
+    is_alone = (after == 0) | (before == 0)
+    return (choose(is_alone, before | after, choose(after >= FALSE, after, met)),)
+
+
+def places(ending: Any) -> Any:
+    """Return the place in its run of the last element of states of `RUN_PLACES`."""
+    return choose(ending >= BEGUN, ending - (BEGUN - 1), ending == ONE_TRUE).astype("u1")
+
+
+def merge_lengths(a: State, b: State) -> State:
+    """Add up the lengths of two stretches of a run, if it is one."""
+    length, joined, is_open = a
+    b_length, b_joined, b_open = b
+    none = b_joined & (b_length == 0)
+    longer = choose(b_joined & is_open, length + b_length, b_length)
+    joined = joined & b_joined & (is_open | none)
+    return choose(none, length, longer), joined, choose(none, is_open, b_open)
+
+
+def run_lengths(state: State) -> Any:
+    """Return the lengths of runs that states of `RUN_LENGTHS` end with, NaN for open ones."""
+    length, _, is_open = state
+    return choose(is_open & (length > 0), np.nan, length)
+
+
 def choose(take: Any, a: Any, b: Any) -> Any:
     """Return elements of `a` where `take` holds, else of `b`; scalars for scalars."""
     chosen: Any = np.where(take, a, b)

@@ -33,7 +33,9 @@ from dask_coop.algebra.merges import (
     merge_extrema,
     merge_first,
     merge_last,
+    merge_lengths,
     merge_moments,
+    merge_places,
     merge_sums,
     merge_variances,
 )
@@ -473,6 +475,27 @@ MOMENTS = MonoidRow(
 )
 LOGADDEXP = MonoidRow(
     "logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp", costly=True
+)
+#: The two scans of `algebra/runs.py`.
+RUN_PLACES = MonoidRow(
+    "run_places",
+    (Field("ending", np.dtype("u1"), zero, np.bitwise_or),),
+    "b",
+    "RunPlaces",
+    merge_places,
+    commutative=False,
+)
+RUN_LENGTHS = MonoidRow(
+    "run_lengths",
+    (
+        Field("length", "count", zero, np.add),
+        Field("joined", "truth", one, np.logical_and),
+        Field("open", "truth", one, np.logical_and),
+    ),
+    "u",
+    "RunLengths",
+    merge_lengths,
+    commutative=False,
 )
 COUNTS = MonoidRow(
     "counts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
-from dask_coop.algebra.fills import fill, weighted_mean
-from dask_coop.algebra.monoids import SUM
+from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
+from dask_coop.algebra.monoids import SUM, MonoidRow
 from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import rechunk
 from dask_coop.api.call.public import Engine, like, named, public
@@ -24,7 +25,7 @@ from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, windows
 
-#: The values that each argument of `ewm_mean` may have, and how messages describe them.
+#: The values that each argument of exponential weights may have, and how messages describe them.
 _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "alpha": (lambda alpha: 0 < alpha <= 1, "above 0 and at most 1"),
     "span": (lambda span: span >= 1, "at least 1"),
@@ -187,32 +188,217 @@ def ewm_mean(
     >>> dc.ewm_mean(da.from_array([0.0, 1.0, 2.0], chunks=2), alpha=0.5).compute().round(4)
     array([0.    , 0.6667, 1.4286])
     """
-    weight = _alpha(alpha=alpha, span=span, halflife=halflife, com=com)
-    if not isinstance(min_periods, Integral) or min_periods < 0:
-        raise ValueError(f"min_periods must be an integer from 0 on, got {min_periods!r}")
-    array = asanyarray(x)
-    element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
-    if min_periods > 1 and executor.runner() is not None:
-        raise Declined("min_periods takes a scan of what tasks make of the chunks")
+    weight = _alpha("ewm_mean", alpha=alpha, span=span, halflife=halflife, com=com)
     monoid = weighted_mean(weight, bool(adjust), bool(ignore_na))
-    op = bind(monoid, element, element, "ewm_mean")
-    arguments = ScanArguments(axis, None, method, False, False, False, segments)
-    means = scan_bound(op, "ewm_mean", array, arguments)
-    if min_periods < 2:
-        return means
-    meta = array._meta.astype("?")
-    options = {**declared_by(array), "dtype": "?", "meta": meta, "token": "ewm_mean-valid"}
-    valid = array.map_blocks(_is_valid, **options)
-    seen = cumsum(valid, axis, method=method, segments=segments)
-    return map_blocks(
-        _where_seen,
-        means,
-        seen,
-        least=int(min_periods),
-        dtype=means.dtype,
-        meta=means._meta,
-        token="ewm_mean-seen",
-    )
+    return _weigh("ewm_mean", monoid, asanyarray(x), axis, min_periods, method, segments)
+
+
+@public("scan", dask=False)
+def ewm_sum(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exponentially weighted sum of array elements along an axis, as pandas' ``ewm(...).sum()``.
+
+    Parameters
+    ----------
+    x, axis, alpha, span, halflife, com, ignore_na, min_periods, method, segments, engine
+        As for :func:`ewm_mean`. The newest element has weight 1.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`ewm_mean`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`ewm_mean`.
+
+    Notes
+    -----
+    Sums are computed in float64 and rounded once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.ewm_sum(da.from_array([0.0, 1.0, 2.0], chunks=2), alpha=0.5).compute()
+    array([0. , 1. , 2.5])
+    """
+    weight = _alpha("ewm_sum", alpha=alpha, span=span, halflife=halflife, com=com)
+    monoid = weighted_sum(weight, bool(ignore_na))
+    return _weigh("ewm_sum", monoid, asanyarray(x), axis, min_periods, method, segments)
+
+
+@public("scan", dask=False)
+@named
+def ewm_var(
+    name: str,
+    /,
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exponentially weighted variance of elements along an axis, as pandas' ``ewm(...).var()``.
+
+    Parameters
+    ----------
+    x, axis, alpha, span, halflife, com, adjust, ignore_na, min_periods, method, segments, engine
+        As for :func:`ewm_mean`.
+    bias : bool
+        Whether to leave out the factor that makes up for few elements.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`ewm_mean`. Without `bias` it is NaN where there is only one element.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`ewm_mean`.
+
+    Notes
+    -----
+    Squares of deviations from the mean so far are updated, so that elements far from zero lose no
+    digits: T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm
+    for Computing Sample Variances", 1979.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.ewm_var(da.from_array([0.0, 1.0, 3.0], chunks=2), alpha=0.5).compute().round(4)
+    array([nan, 0.5, 2.5])
+    """
+    weight = _alpha(name, alpha=alpha, span=span, halflife=halflife, com=com)
+    flags = bool(adjust), bool(ignore_na), bool(bias)
+    monoid = weighted_spread(name.removeprefix("ewm_"), weight, *flags)
+    return _weigh(name, monoid, asanyarray(x), axis, min_periods, method, segments)
+
+
+@like(ewm_var)
+def ewm_std() -> None:
+    """Exponentially weighted deviation of elements along an axis, as pandas' ``ewm(...).std()``.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.ewm_std(da.from_array([0.0, 1.0, 3.0], chunks=2), alpha=0.5).compute().round(4)
+    array([   nan, 0.7071, 1.5811])
+    """
+
+
+@public("scan", dask=False)
+@named
+def ewm_cov(
+    name: str,
+    /,
+    x: Any,
+    y: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    bias: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exponentially weighted covariance along an axis, as pandas' ``x.ewm(...).cov(y)``.
+
+    Parameters
+    ----------
+    x, y : dask.array.Array or array_like
+        As `x` of :func:`ewm_mean`, of one shape. A pair with a NaN has no weight.
+    axis, alpha, span, halflife, com, adjust, ignore_na, min_periods, method, segments
+        As for :func:`ewm_mean`.
+    bias : bool
+        Whether to leave out the factor that makes up for few elements; correlations are those of
+        biased covariances.
+    engine : {"auto", "collective"}
+        As for :func:`ewm_mean`, but a graph always takes over, since pairs are made by tasks.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`ewm_mean`, with the common dtype.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`ewm_mean`, and if `x` and `y` differ in shape.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x, y = da.from_array([[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]], chunks=2)
+    >>> dc.ewm_cov(x, y, alpha=0.5).compute().round(4)
+    array([ nan, -0.5, -1.5])
+    """
+    weight = _alpha(name, alpha=alpha, span=span, halflife=halflife, com=com)
+    if executor.runner() is not None:
+        raise Declined("pairs are made by tasks, which take chunks of two arrays")
+    first, second = asanyarray(x), asanyarray(y)
+    if first.shape != second.shape:
+        raise ValueError(f"{name} takes arrays of one shape, got {first.shape} and {second.shape}")
+    for array in (first, second):
+        refuse_masked(name, array._meta)
+        element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+        bind(weighted_sum(weight, False), element, element, name)
+    output = np.result_type(first.dtype, second.dtype)
+    output = np.dtype("f8") if output.kind in "biu" else output
+    dtype = np.dtype("c8" if output.itemsize <= 4 else "c16")
+    meta = first._meta.astype(dtype)
+    kept = {"dtype": dtype, "meta": meta, "token": f"{name}-pairs"}
+    second = rechunk(second, first.chunks)
+    pairs = map_blocks(_pair, first, second, to=dtype, **declared_by(first, second), **kept)
+    flags = bool(adjust), bool(ignore_na), bool(bias)
+    monoid = weighted_spread(name.removeprefix("ewm_"), weight, *flags)
+    return _weigh(name, monoid, pairs, axis, min_periods, method, segments, output)
+
+
+@like(ewm_cov)
+def ewm_corr() -> None:
+    """Exponentially weighted correlation along an axis, as pandas' ``x.ewm(...).corr(y)``.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x, y = da.from_array([[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]], chunks=2)
+    >>> dc.ewm_corr(x, y, alpha=0.5).compute().round(4)
+    array([    nan, -1.    , -0.9845])
+    """
 
 
 @public("scan", dask=False)
@@ -299,19 +485,47 @@ def areas_between(name: str, y: Any, x: Any, dx: float, axis: int) -> tuple[da.A
     return windows.areas(array, places, float(dx), axis, dtype, prefix), axis
 
 
-def _alpha(**arguments: float | None) -> float:
+def _weigh(
+    name: str,
+    monoid: MonoidRow,
+    x: da.Array,
+    axis: int,
+    min_periods: int,
+    method: str,
+    segments: Any,
+    output: Any = None,
+) -> da.Array:
+    """Scan an array by weights, with NaN where there are fewer elements than `min_periods`."""
+    if not isinstance(min_periods, Integral) or min_periods < 0:
+        raise ValueError(f"min_periods must be an integer from 0 on, got {min_periods!r}")
+    if min_periods > 1 and executor.runner() is not None:
+        raise Declined("min_periods takes a scan of what tasks make of the chunks")
+    element = np.dtype("f8") if x.dtype.kind in "biu" else x.dtype
+    op = bind(monoid, element, element, name)
+    arguments = ScanArguments(axis, None, method, False, False, False, segments)
+    op = op if output is None else replace(op, output=output)
+    results = scan_bound(op, name, x, arguments)
+    if min_periods < 2:
+        return results
+    meta = x._meta.astype("?")
+    options = {**declared_by(x), "dtype": "?", "meta": meta, "token": f"{name}-valid"}
+    valid = x.map_blocks(_is_valid, **options)
+    seen = cumsum(valid, axis, method=method, segments=segments)
+    kept = {"dtype": results.dtype, "meta": results._meta, "token": f"{name}-seen"}
+    return map_blocks(_where_seen, results, seen, least=int(min_periods), **kept)
+
+
+def _alpha(name: str, **arguments: float | None) -> float:
     """Return the weight of a new element, from the one argument that is not None."""
     values = {name: value for name, value in arguments.items() if value is not None}
     if len(values) != 1:
         names = ", ".join(arguments)
-        raise ValueError(
-            f"ewm_mean takes one of {names}; got {', '.join(values) or 'none of them'}"
-        )
-    ((name, value),) = values.items()
-    allowed, means = _RANGES[name]
+        raise ValueError(f"{name} takes one of {names}; got {', '.join(values) or 'none of them'}")
+    ((argument, value),) = values.items()
+    allowed, means = _RANGES[argument]
     if not isinstance(value, Real) or not allowed(value):
-        raise ValueError(f"{name} of ewm_mean must be {means}, got {value!r}")
-    match name:
+        raise ValueError(f"{argument} of {name} must be {means}, got {value!r}")
+    match argument:
         case "span":
             return 2 / (value + 1)
         case "halflife":
@@ -348,6 +562,13 @@ def _places(name: str, x: Any, y: da.Array, axis: int) -> da.Array:
 @casts
 def _is_valid(x: Any) -> Any:
     return x == x
+
+
+@casts
+def _pair(x: Any, y: Any, to: np.dtype[Any]) -> Any:
+    pairs = np.empty_like(x, to)
+    pairs.real, pairs.imag = x, y
+    return pairs
 
 
 @keeps_mask

@@ -120,9 +120,11 @@ def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
     for name in dask_coop.__all__:
         function = getattr(dask_coop, name)
         if inspect.isfunction(function):
-            parameters = [*inspect.signature(function).parameters.values()][1:]
-            if "engine" in (p.name for p in parameters) and all(
-                p.default is not p.empty for p in parameters
+            first, *parameters = inspect.signature(function).parameters.values()
+            if (
+                first.name != "mask"
+                and "engine" in (p.name for p in parameters)
+                and all(p.default is not p.empty for p in parameters)
             ):
                 yield function, {p.name for p in parameters}
 
@@ -162,6 +164,10 @@ def _scans(x: da.Array) -> Iterator[Any]:
             yield dask_coop.bfill(x, axis, limit)
         yield from (dask_coop.ewm_mean(x, axis, span=9, adjust=flag) for flag in (True, False))
         yield dask_coop.cumulative_trapezoid(x, axis=axis)
+        yield from (f(x > 90, axis) for f in (dask_coop.first_run, dask_coop.run_lengths))
+        yield dask_coop.longest_run(x > 90, axis)
+        yield dask_coop.ewm_sum(x, axis, span=9)
+        yield from (dask_coop.ewm_var(x, axis, span=9), dask_coop.ewm_cov(x, x, axis, span=9))
     for name in ("sum", "mean", "var", "std", "min", "max"):
         for axis in (0, 1):
             yield getattr(dask_coop, f"move_{name}")(x, 30, axis=axis)

@@ -42,10 +42,17 @@ _REDUCTIONS = (
     Method("quantile", ("q", "dim")),
     Method("percentile", ("q", "dim")),
     Method("reduce", ("monoid", "dim")),
+    Method("longest_run"),
+    *(
+        Method(name, ("dim", "min_length"))
+        for name in ("count_runs", "count_in_runs", "first_run", "last_run")
+    ),
 )
 #: Methods along one dimension.
 _ALONG = (
-    *map(Method, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "ewm_mean")),
+    *map(Method, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")),
+    *map(Method, ("ewm_mean", "ewm_sum", "ewm_var", "ewm_std")),
+    *(Method(name, ("y", "dim")) for name in ("ewm_cov", "ewm_corr")),
     Method("scan", ("monoid", "dim")),
     Method("ffill", ("dim", "limit")),
     Method("bfill", ("dim", "limit")),
@@ -53,6 +60,8 @@ _ALONG = (
         Method(f"move_{name}", ("dim", "window", "min_count"))
         for name in ("sum", "mean", "std", "var", "min", "max")
     ),
+    Method("run_lengths"),
+    Method("run_events", ("dim", "values", "min_length")),
     Method("topk", ("k", "dim")),
     Method("argtopk", ("k", "dim")),
     Method("sort"),

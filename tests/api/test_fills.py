@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import dask.array as da
@@ -14,10 +14,13 @@ from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import compile_from
+from support.spreads import spread_out
 from support.strategies import FLOATS, arrays, assert_near, chunkings, shapes
 
 import dask_coop as dc
-from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.numpy import gaps
 
 GAPPY = st.sampled_from([np.nan, np.nan, np.nan, 0.5, -0.0, 3.0, 1000.0, np.inf])
 LIMITS = st.none() | st.integers(1, 40)
@@ -322,9 +325,6 @@ def test_combining_is_associative(monoid: Any) -> None:
     identity = monoid.identity(np.dtype("f8"))
 
     def state(rows: Any) -> Any:
-        from dask_coop.algebra.operation import Operation
-        from dask_coop.chunks.numpy import gaps
-
         return gaps.lift(Operation(monoid, np.dtype("f8"), np.dtype("f8")), rows, (0,), None)
 
     def equal(a: Any, b: Any) -> None:
@@ -445,3 +445,129 @@ def test_xarray_gives_the_same(limit: int | None) -> None:
         lazy = da.from_array(x, chunks=(3, 4))
         np.testing.assert_array_equal(dc.ffill(lazy, axis, limit), whole.ffill(dim, limit))
         np.testing.assert_array_equal(dc.bfill(lazy, axis, limit), whole.bfill(dim, limit))
+
+
+SPREADS = ("ewm_var", "ewm_std", "ewm_cov", "ewm_corr")
+
+
+@pytest.mark.parametrize("name", ["ewm_sum", *SPREADS])
+@given(case=lines(FLOATS), alpha=st.sampled_from([0.01, 0.3, 0.6]), data=st.data())
+def test_sums_and_spreads_are_those_of_a_loop(
+    xp: Any, name: str, case: Any, alpha: float, data: Any
+) -> None:
+    array, chunks, axis = case
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    array, y = (
+        np.where(np.isnan(array), np.nan, rng.normal(size=array.shape)).astype(array.dtype)
+        for _ in range(2)
+    )
+    options: dict[str, Any] = {"ignore_na": data.draw(st.booleans())}
+    if name != "ewm_sum":
+        options["adjust"] = data.draw(st.booleans())
+    if name not in ("ewm_sum", "ewm_corr"):
+        options["bias"] = data.draw(st.booleans())
+    heads, cut = data.draw(segments(array, chunks, axis))
+    others = [to_chunks(xp, y, chunks)] if name in ("ewm_cov", "ewm_corr") else []
+    result = getattr(dc, name)(
+        to_chunks(xp, array, chunks),
+        *others,
+        axis,
+        alpha=alpha,
+        segments=None if heads is None else to_chunks(xp, heads, cut),
+        method=data.draw(st.sampled_from(METHODS)),
+        **options,
+    )
+    assert result.chunks == chunks
+    assert result.dtype == array.dtype
+    flags = np.zeros(array.shape, "?") if heads is None else along(heads, array, axis)
+    flags = np.moveaxis(np.broadcast_to(flags, array.shape), axis, -1)
+    exact = np.moveaxis(np.empty(array.shape), axis, -1)
+    a, b = np.moveaxis(array, axis, -1), np.moveaxis(y if others else array, axis, -1)
+    arguments = {"adjust": True, "bias": False} | options
+    for at in np.ndindex(a.shape[:-1]):
+        cuts = [0, *np.flatnonzero(flags[at]), a.shape[-1]]
+        for begin, end in pairwise(cuts):
+            of_line = spread_out(name, a[at][begin:end], b[at][begin:end], alpha, **arguments)
+            exact[at][begin:end] = of_line
+    exact = np.moveaxis(exact, -1, axis)
+    found = to_numpy(xp, result).astype("f8")
+    found[np.isinf(exact)] = np.inf
+    tolerance = {2: 4e-3, 4: 1e-5, 8: 1e-10}[array.dtype.itemsize]
+    np.testing.assert_allclose(found, exact, rtol=tolerance, atol=20 * tolerance)
+
+
+@pytest.mark.parametrize("name", ["ewm_sum", *SPREADS])
+@pytest.mark.parametrize(
+    ("shape", "chunks", "axis"),
+    [((20_001,), (9_000,), 0), ((3, 3_003), (3, 2000), 1), ((801, 37), (300, 37), 0)],
+)
+def test_large_chunks_are_spread(
+    xp: Any, name: str, shape: Any, chunks: Any, axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    compile_from(monkeypatch, 1, "gaps")
+    x, y = gappy(shape, "f8", 0.1), gappy(shape, "f8", 0.1, 1)
+    pairs = [y] if name in ("ewm_cov", "ewm_corr") else []
+    flags = (True, False) if name != "ewm_sum" else (True,)
+    for adjust in flags:
+        given_as = {} if name == "ewm_sum" else {"adjust": adjust}
+        found = to_numpy(
+            xp,
+            getattr(dc, name)(
+                *(to_chunks(xp, of, chunks) for of in (x, *pairs)), axis, com=9, **given_as
+            ),
+        )
+        for line in range(0, x.size // shape[axis], 7):
+            a, b = (np.moveaxis(of, axis, -1).reshape(-1, shape[axis])[line] for of in (x, y))
+            weighted = pandas.Series(a).ewm(com=9, adjust=adjust)
+            others = (pandas.Series(b),) if pairs else ()
+            expected = getattr(weighted, name.removeprefix("ewm_"))(*others)
+            got = np.moveaxis(found, axis, -1).reshape(-1, shape[axis])[line]
+            np.testing.assert_allclose(got[20:], expected[20:], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("adjust", [True, False])
+def test_spreads_far_from_zero_keep_their_digits(xp: Any, adjust: bool) -> None:
+    # Of which all digits are exact.
+    x = np.random.default_rng(0).integers(0, 64, 600) / 64 + 1e9
+    lazy = to_chunks(xp, x, 70)
+    found = to_numpy(xp, dc.ewm_var(lazy, alpha=0.1, adjust=adjust))
+    exact = spread_out("ewm_var", x - 1e9, x - 1e9, 0.1, adjust, False, False)
+    np.testing.assert_allclose(found, exact, rtol=2e-6)
+    both = to_numpy(xp, dc.ewm_cov(lazy, lazy, alpha=0.1, adjust=adjust))
+    np.testing.assert_allclose(both, exact, rtol=2e-6)
+
+
+def test_pairs_of_other_shapes_and_kinds_are_refused() -> None:
+    x = da.ones((4, 4), chunks=2)
+    for call in (dc.ewm_cov, dc.ewm_corr):
+        with pytest.raises(ValueError, match="takes arrays of one shape"):
+            call(x, x[:2], alpha=0.5)
+        with pytest.raises(TypeError, match="does not take dtype complex128"):
+            call(x, x * 1j, alpha=0.5)
+        with pytest.raises(ValueError, match="takes one of alpha, span, halflife, com"):
+            call(x, x)
+    assert dc.ewm_cov(x.astype("f4"), x.astype("i4"), com=1).dtype == np.float64
+
+
+@pytest.mark.parametrize("flags", [*product((True, False), repeat=2)])
+@pytest.mark.parametrize("statistic", ["sum", "var", "cov"])
+def test_combining_spreads_is_associative(statistic: str, flags: tuple[bool, bool]) -> None:
+    adjust, ignore_na = flags
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((9, 300)) < 0.5, np.nan, rng.normal(size=(9, 300)))
+    if statistic == "sum":
+        monoid: Any = weighted_sum(0.3, ignore_na)
+    else:
+        monoid = weighted_spread(statistic, 0.3, adjust, ignore_na, True)
+    dtype = np.dtype("c16" if statistic == "cov" else "f8")
+    values = (values + 1j * values[::-1]) if statistic == "cov" else values
+    op = Operation(monoid, dtype, np.dtype("f8"))
+    a, b, c = (gaps.lift(op, values[i : i + 3], (0,), None) for i in (0, 3, 6))
+    left = monoid.combine(monoid.combine(a, b), c)
+    right = monoid.combine(a, monoid.combine(b, c))
+    identity = monoid.identity(dtype)
+    for state in (right, gaps.lift(op, values, (0,), None)):
+        np.testing.assert_allclose(monoid.results(state), monoid.results(left), rtol=1e-10)
+    for state in (monoid.combine(identity, a), monoid.combine(a, identity)):
+        np.testing.assert_allclose(monoid.results(state), monoid.results(a), rtol=1e-12)

@@ -37,7 +37,7 @@ def call(name: str, x: Any) -> Any:
     more: dict[str, Any] = {"axes": ()} if name == "integral_image" else {}
     if name == "box_filter":
         more = {"axes": (0,)}
-    if name == "ewm_mean":
+    if name.startswith("ewm_"):
         more = {"alpha": 0.5}
     if name == "select":
         return function(x, np.arange(8) % 2 == 0)

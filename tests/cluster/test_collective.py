@@ -282,6 +282,7 @@ def test_gaps_are_filled_and_averaged(client: Client) -> None:
         for adjust in (True, False):
             given = {"axis": axis, "span": 3, "adjust": adjust}
             agree_in_place(client, x, lambda **kw: dc.ewm_mean(x, **given, **kw))  # noqa: B023
+            agree_in_place(client, x, lambda **kw: dc.ewm_var(x, **given, **kw))  # noqa: B023
         heads = persist(client, RNG.random(FLOATS.shape) < 0.3, x.chunks, everywhere=True)
         for call in (dc.ffill, partial(dc.bfill, limit=1), partial(dc.ewm_mean, com=1)):
             agree_in_place(client, x, partial(call, x, axis=axis, segments=heads))
@@ -291,6 +292,16 @@ def test_gaps_are_filled_and_averaged(client: Client) -> None:
     masked = client.persist(da.from_array(np.ma.masked_less(FLOATS, 0), chunks=(4, 3)))
     filled = values(client, dc.ffill(masked, 0, engine="collective"))
     same(filled.filled(7), values(client, dc.ffill(masked, 0)).filled(7))
+
+
+@pytest.mark.usefixtures("fast")
+def test_runs_go_over_chunks(client: Client) -> None:
+    mask = RNG.random(FLOATS.shape) < 0.8
+    x = persist(client, mask, ((5, 0, 8), (3, 4)))
+    for axis in (0, 1):
+        for name in ("longest_run", "count_runs", "count_in_runs", "first_run", "last_run"):
+            call = partial(getattr(dc, name), x, axis)
+            same(call(engine="collective"), values(client, call()))
 
 
 @pytest.mark.usefixtures("fast")

@@ -120,13 +120,18 @@ def test_another_scheduler_than_distributeds(client: Client, fallbacks: Any) -> 
 def call_of(name: str, client: Client) -> Any:
     """Return what calls a function with arrays on the cluster."""
     x = persist(client, np.linspace(-1, 1, 60).reshape(10, 6), 3)
+    if next(iter(inspect.signature(WITH_ENGINE[name]).parameters)) == "mask":
+        mask = persist(client, np.linspace(-1, 1, 60).reshape(10, 6) > 0, 3)
+        return lambda **kw: WITH_ENGINE[name](mask, axis=0, **kw)
     line, counts = persist(client, LINE / 2, 5), persist(client, LINE % 5, 5)
     sum_ = dc.Monoid("sum", np.add, 0, "f8", commutative=True)
     given: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         "argtopk": ((line, 3), {}),
         "bincount": ((counts,), {}),
         "cumulative_trapezoid": ((x,), {"axis": 0}),
-        "ewm_mean": ((x, 0), {"com": 1}),
+        **{name: ((x, 0), {"com": 1}) for name in ("ewm_mean", "ewm_sum", "ewm_var", "ewm_std")},
+        "ewm_cov": ((x, x, 0), {"com": 1}),
+        "ewm_corr": ((x, x, 0), {"com": 1}),
         "groupby_reduce": ((line, LINE % 3), {"func": "mean"}),
         "groupby_scan": ((line, LINE % 3), {"func": "cumsum"}),
         "histogram": ((x, 5), {}),

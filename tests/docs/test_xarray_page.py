@@ -69,6 +69,10 @@ def test_exceedance(made: dict[str, Any]) -> None:
     cell = hot[:, 4, 4].values
     spells = [len(run) for run in re.findall("1+", "".join(map(str, cell.astype(int))))]
     assert made["longest_spell"][4, 4] == max(spells)
+    assert made["heat_waves"][4, 4] == sum(n >= 3 for n in spells)
+    longest = hot.groupby("time.year").map(lambda of: of.coop.longest_run("time"))
+    found = made["longest_of_years"].transpose("year", ...)
+    np.testing.assert_array_equal(found, longest.transpose(*found.dims))
 
 
 def test_windows_and_gaps(made: dict[str, Any]) -> None:

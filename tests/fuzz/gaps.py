@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from support.spreads import spread_out
 
 from fuzz import draw, scans
 from fuzz.case import Array, Case
 from fuzz.exact import EPS, Expected
+
+SPREADS = ("ewm_sum", "ewm_var", "ewm_std")
 
 HAS_PANDAS = find_spec("pandas") is not None
 
@@ -22,18 +26,20 @@ DECAYS = [
 def draw_gaps(rng: draw.Generator) -> Case:
     """Draw what is filled or averaged, with segments now and then."""
     sides = draw.large_shape(rng) if draw.chance(rng, 0.02) else draw.shape(rng)
-    sides = sides or (1,)
-    name = draw.pick(rng, ["ffill", "bfill", "ffill", "ewm_mean"])
-    dtypes = draw.FLOATS if name == "ewm_mean" else draw.FLOATS + draw.COMPLEX
+    name = draw.pick(rng, ["ffill", "bfill", "ffill", "ewm_mean", *SPREADS])
+    # Their judge takes the square of a line's length.
+    sides = (draw.shape(rng) if name in SPREADS else sides) or (1,)
+    dtypes = draw.FLOATS if name.startswith("ewm") else draw.FLOATS + draw.COMPLEX
     array = rng.normal(0, draw.pick(rng, [1, 100]), sides).astype(draw.pick(rng, dtypes))
     array[rng.random(sides) < draw.pick(rng, [0, 0.1, 0.6, 0.98, 1])] = np.nan
     options: dict[str, Any] = {"axis": int(rng.integers(0, len(sides)))}
     if draw.chance(rng, 0.4):
         options["method"] = draw.pick(rng, scans.METHODS)
-    if name == "ewm_mean":
-        options |= draw.pick(rng, DECAYS)
-        options |= {key: draw.chance(rng, 0.5) for key in ("adjust", "ignore_na")}
-        if draw.chance(rng, 0.3):
+    if name.startswith("ewm"):
+        flags = {"ewm_sum": (), "ewm_mean": ("adjust",)}.get(name, ("adjust", "bias"))
+        options |= draw.pick(rng, DECAYS if name == "ewm_mean" else DECAYS[:1] + DECAYS[6:7])
+        options |= {key: draw.chance(rng, 0.5) for key in (*flags, "ignore_na")}
+        if name == "ewm_mean" and draw.chance(rng, 0.3):
             options["min_periods"] = int(rng.integers(0, 6))
     elif draw.chance(rng, 0.6):
         options["limit"] = int(rng.integers(1, draw.pick(rng, [4, 60])))
@@ -51,16 +57,20 @@ def expect_gaps(case: Case) -> list[Expected]:
     if heads.ndim == x.ndim:
         heads = np.moveaxis(heads, case.option("axis"), -1)
     heads = np.broadcast_to(heads, lines.shape)
-    averages = case.function == "ewm_mean"
+    averages = case.function.startswith("ewm")
     result = np.empty(lines.shape, "f8" if averages else x.dtype)
     is_pandas = HAS_PANDAS and not heads.any() and not _is_half(case)
     find = (_pandas if is_pandas else _average) if averages else _fill
+    find = _spread if case.function in SPREADS else find
     for at in np.ndindex(lines.shape[:-1]):
         result[at] = find(case, lines[at], heads[at])
     result = np.moveaxis(result, -1, case.option("axis"))
     if not averages:
         return [Expected(result, chunks=chunks)]
     size = np.nanmax(np.abs(x), initial=0, where=~np.isnan(x))
+    if case.function in SPREADS:
+        slack = 64 * EPS * max(1, float(size)) ** 2 * 1e5
+        return [Expected(result, x.dtype, 1.0, slack, chunks, ~np.isinf(result))]
     return [Expected(result, x.dtype, 1.0, 64 * EPS * float(size), chunks)]
 
 
@@ -102,6 +112,14 @@ def _pandas(case: Case, line: Array, heads: Array) -> Array:
         **options, min_periods=case.option("min_periods") or 0
     )
     return np.asarray(weighted.mean())
+
+
+def _spread(case: Case, line: Array, heads: Array) -> Array:
+    flags = [case.option("adjust", True), case.option("ignore_na", False), case.option("bias")]
+    cuts = pairwise([0, *np.flatnonzero(heads), len(line)])
+    parts = (line[begin:end] for begin, end in cuts)
+    alpha, name = _alpha(case), case.function
+    return np.concatenate([spread_out(name, of, of, alpha, *map(bool, flags)) for of in parts])
 
 
 def _average(case: Case, line: Array, heads: Array) -> list[float]:

@@ -22,6 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
+from support import runs
 from support.calls import refuse
 from support.clusters import cluster
 from support.processes import printed
@@ -126,7 +127,21 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "bfill of parts": dc.bfill(_with_gaps(x), axis=0, segments=x > 4),
         "ewm_mean": dc.ewm_mean(x, axis=0, alpha=0.5),
         "ewm_mean of some": dc.ewm_mean(_with_gaps(x), axis=1, com=3, min_periods=2, adjust=False),
+        "ewm_sum": dc.ewm_sum(x, axis=0, alpha=0.5),
+        "ewm_var": dc.ewm_var(_with_gaps(x), axis=1, com=3, adjust=False),
+        "ewm_std": dc.ewm_std(x, axis=0, span=3, bias=True),
+        "ewm_cov": dc.ewm_cov(x, x + 1, axis=1, com=3, min_periods=2),
+        "ewm_corr": dc.ewm_corr(x, 9 - x, axis=0, com=3),
         "cumulative_trapezoid": dc.cumulative_trapezoid(x, axis=0),
+        "longest_run": dc.longest_run(x > 4, axis=0),
+        "count_runs": dc.count_runs(x > 4, min_length=2),
+        "count_in_runs": dc.count_in_runs(x > 4, axis=0, min_length=2),
+        "first_run": dc.first_run(x > 2, min_length=3),
+        "last_run": dc.last_run(x > 2, axis=0, min_length=2, split_every=2),
+        "run_lengths": dc.run_lengths(x > 2, axis=0),
+        "lengths at the ends of runs": dc.run_lengths(x > 2, index="last"),
+        "lengths of runs within segments": dc.run_lengths(x > 2, segments=x > 6),
+        **{f"events {n}": a for n, a in dc.run_events(x > 2, x, 0, 2)._asdict().items()},
         "uneven cumulative_trapezoid": dc.cumulative_trapezoid(x, dc.cumsum(x, 1), initial=0),
         "move_sum": dc.move_sum(x, 3, axis=0),
         "move_mean": dc.move_mean(x, 5, min_count=2, center=True),
@@ -253,7 +268,18 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
         "ffill": dc.ffill(_with_gaps(x.reshape(1))),
         "bfill": dc.bfill(_with_gaps(x.reshape(1)), limit=1),
-        "ewm_mean": dc.ewm_mean(x.reshape(1), alpha=1),
+        **{
+            name: getattr(dc, name)(x.reshape(1), alpha=1)
+            for name in ("ewm_mean", "ewm_sum", "ewm_var", "ewm_std")
+        },
+        "ewm_cov": dc.ewm_cov(x.reshape(1), x.reshape(1), com=1),
+        "ewm_corr": dc.ewm_corr(x.reshape(1), x.reshape(1), com=1),
+        **{
+            name: getattr(dc, name)(x.reshape(1) > 1)
+            for name in ("longest_run", "count_runs", "count_in_runs", "first_run", "last_run")
+        },
+        "run_lengths": dc.run_lengths(x.reshape(1) > 1),
+        "run_events": dc.run_events(x.reshape(1) > 1).length,
         "cumulative_trapezoid": dc.cumulative_trapezoid(x.reshape(1), initial=0),
         "cumulative_prod": dc.cumulative_prod(x.reshape(1)),
         "matmul": dc.matmul(x.reshape(1), x.reshape(1)),
@@ -392,6 +418,15 @@ def expectations(array: Any) -> dict[str, Any]:
         "logcumsumexp": np.logaddexp.accumulate(array, 1),
         "scan": np.logical_or.accumulate(array, 1),
         "cumulative_trapezoid": np.cumsum((array[1:] + array[:-1]) / 2, 0),
+        "longest_run": runs.statistic("longest_run", array > 4, 0),
+        "count_runs": runs.statistic("count_runs", array > 4, 1, 2),
+        "count_in_runs": runs.statistic("count_in_runs", array > 4, 0, 2),
+        "first_run": runs.statistic("first_run", array > 2, 1, 3),
+        "last_run": runs.statistic("last_run", array > 2, 0, 2),
+        "run_lengths": runs.lengths(array > 2, 0, "first"),
+        "lengths at the ends of runs": runs.lengths(array > 2, 1, "last"),
+        "lengths of runs within segments": runs.lengths(array > 2, 1, "first", array > 6),
+        "events sum": runs.sums(array > 2, array, 0, 2),
         "move_sum": moved("sum", array, 3, axis=0),
         "move_mean": moved("mean", array, 5, 2, center=True),
         "move_std": moved("std", array, 3),

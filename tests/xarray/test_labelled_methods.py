@@ -293,14 +293,21 @@ def test_nothing_is_computed_while_graphs_are_built() -> None:
             args = [given.get(name, "time") for name in row.positional[:2]]
             if row.name == "reduce":
                 args[0] = np.maximum
-            options = {"alpha": 0.5} if row.name == "ewm_mean" else {}
+            options = {"alpha": 0.5} if row.name.startswith("ewm_") else {}
+            if row.name in ("ewm_cov", "ewm_corr"):
+                args[0] = x
             if row.name in ("any", "all"):
                 args[0] = ("time", "y")
             if row.name in ("ffill", "bfill"):
                 args[1:] = [2]
             if row.name == "integral_image":
                 args[0] = ["time"]
-            getattr(x.coop, row.name)(*args, **options)
+            if "min_length" in row.positional:
+                args[1:] = [2]
+            if row.name == "run_events":
+                args[1:] = [x, 2]
+            of = x > 0 if "run" in row.name else x
+            getattr(of.coop, row.name)(*args, **options)
 
 
 def test_the_same_call_gives_the_same_keys() -> None:

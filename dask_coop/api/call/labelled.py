@@ -38,7 +38,7 @@ _ALIKE = {
 #: Functions that reorder elements along an axis, so that its coordinates are lost.
 _ALONG = {"topk", "argtopk", "sort", "argsort"}
 #: Parameters that are aligned with the elements by the names of their dimensions.
-_BESIDE = ("where", "weights", "segments")
+_BESIDE = ("where", "weights", "segments", "values", "y")
 
 
 def with_labels(function: Callable[P, R], kind: str) -> Callable[P, R]:

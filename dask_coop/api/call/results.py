@@ -202,6 +202,14 @@ class Descriptions(dict[Any, Description]):
         return drawings.table(self._rows())
 
 
+class RunEvents(NamedTuple):
+    """The result of :func:`run_events`: lazy arrays in the shape of the mask."""
+
+    start: Any  #: bool, true at the first element of each run that counts
+    length: Any  #: the length of the run there, else 0, int64
+    sum: Any  #: the sum of values over the run there, else 0; None without values
+
+
 class Histogram(NamedTuple):
     """The result of :func:`histogram` and :func:`histogramdd`: a tuple of counts and edges.
 

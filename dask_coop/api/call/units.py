@@ -36,9 +36,9 @@ _RULES = {
     "same": "median nanmedian quantile percentile nanquantile nanpercentile move_mean move_min "
     "move_max ewm_mean box_filter ffill bfill topk sort select compress extract transpose to_gpu "
     "to_host",
-    "sum": "cumulative_sum move_sum integral_image norm",
-    "difference": "move_std ptp",
-    "square": "move_var",
+    "sum": "cumulative_sum ewm_sum move_sum integral_image norm",
+    "difference": "ewm_std move_std ptp",
+    "square": "ewm_var move_var",
     "place": "skew kurtosis argtopk argsort searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
@@ -70,6 +70,13 @@ REFUSED = {
     "bincount": "it counts integers from 0 on, which have no units",
     "corrcoef": "its variables may have units of their own",
     "cov": "its variables may have units of their own",
+    **dict.fromkeys(
+        ["longest_run", "count_runs", "count_in_runs", "first_run", "last_run", "run_lengths"],
+        "it takes truth values, which have no units",
+    ),
+    "run_events": "it takes truth values, which have no units",
+    "ewm_cov": "it does not multiply the units of two arrays",
+    "ewm_corr": "it does not multiply the units of two arrays",
     "groupby_reduce": "it does not know the units of each statistic",
     "groupby_scan": "it does not know the units of each scan",
     "histogram2d": "it has one edge array for each coordinate",

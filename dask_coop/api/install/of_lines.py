@@ -110,18 +110,30 @@ def _known(positions: Any) -> Any:
     return positions.compute(scheduler="sync")
 
 
-def _exponential_mean(function: Any, options: dict[str, Any], y: Any) -> Any:
-    """Return exponentially weighted means."""
+def _exponential(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
+    """Return an exponentially weighted statistic of an array, or of two."""
     if function.keywords.keys() != {"alpha", "axis"}:
-        raise Refused("means have no min_weight")
+        raise Refused("exponential windows have no min_weight")
     # numbagg's dtypes depend on its version.
-    of_numbagg = function(np.zeros(1, y.dtype)).dtype
-    return strict(fills.ewm_mean)(as_dtype(y, of_numbagg), -1, alpha=function.keywords["alpha"])
+    of_numbagg = function(*(np.zeros(1, x.dtype) for x in arrays)).dtype
+    name = function.func.__name__.removeprefix("move_exp_nan")
+    converted = (as_dtype(asanyarray(x), of_numbagg) for x in arrays)
+    return strict(_WEIGHTED[name])(*converted, axis=-1, alpha=function.keywords["alpha"])
 
 
 def _none(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
     raise Refused("the function takes whole lines")
 
+
+#: The methods of `rolling_exp`, and our functions.
+_WEIGHTED: dict[str, Callable[..., Any]] = {
+    "mean": fills.ewm_mean,
+    "sum": fills.ewm_sum,
+    "var": fills.ewm_var,
+    "std": fills.ewm_std,
+    "cov": fills.ewm_cov,
+    "corr": fills.ewm_corr,
+}
 
 #: By package and name.
 _TABLE = {
@@ -132,10 +144,9 @@ _TABLE = {
     ("xarray", "_weighted_quantile_1d"): Lines("weighted.quantile", _none),
     ("bottleneck", "rankdata"): Lines("rank", _none),
     ("bottleneck", "nanrankdata"): Lines("rank", _none),
-    ("numbagg", "move_exp_nanmean"): Lines("rolling_exp.mean", _exponential_mean),
     **{
-        ("numbagg", f"move_exp_nan{name}"): Lines(f"rolling_exp.{name}", _none)
-        for name in ("sum", "std", "var", "cov", "corr")
+        ("numbagg", f"move_exp_nan{name}"): Lines(f"rolling_exp.{name}", _exponential)
+        for name in _WEIGHTED
     },
 }
 
@@ -178,7 +189,7 @@ def begin_exponential(
 ) -> None:
     """Begin `rolling_exp(...)` without numbagg, which xarray requires for it."""
     if min_weight:
-        raise Refused("exponential means have no min_weight")
+        raise Refused("exponential windows have no min_weight")
     self.obj, self.min_weight = obj, min_weight
     self.dim, window = next(iter(windows.items()))
     self.alpha = sys.modules["xarray.computation.rolling_exp"]._get_alpha(**{window_type: window})
@@ -189,26 +200,48 @@ def averages_without_numbagg(self: Any, *args: Any, **kwargs: Any) -> bool:
     return begins_without_numbagg(self, self.obj)
 
 
-def average_exponentially(self: Any, keep_attrs: bool | None = None) -> Any:
-    """Return `rolling_exp(...).mean()` without numbagg."""
-    xarray = sys.modules["xarray"]
-    if keep_attrs is None:
-        keep_attrs = xarray.get_options()["keep_attrs"] in ("default", True)
-    with counted("rolling_exp.mean", self.obj):
-        return xarray.apply_ufunc(
-            with_expressions(partial(_average, alpha=self.alpha)),
-            self.obj,
-            input_core_dims=[[self.dim]],
-            output_core_dims=[[self.dim]],
-            keep_attrs=keep_attrs,
-            on_missing_core_dim="copy",
-            dask="allowed",
-        ).transpose(*self.obj.dims)
+def weigh_exponentially(name: str) -> Callable[..., Any]:
+    """Return the method `name` of `rolling_exp(...)` without numbagg."""
+
+    def of_one(self: Any, keep_attrs: bool | None = None) -> Any:
+        if keep_attrs is None:
+            keep_attrs = sys.modules["xarray"].get_options()["keep_attrs"] in ("default", True)
+        return _apply_weights(name, self, [self.obj], keep_attrs)
+
+    def of_its_attributes(self: Any) -> Any:
+        return _apply_weights(name, self, [self.obj], True)
+
+    def of_two(self: Any, other: Any) -> Any:
+        return _apply_weights(name, self, [self.obj, other], True)
+
+    methods: dict[str, Callable[..., Any]] = {"mean": of_one, "sum": of_one}
+    methods |= {"cov": of_two, "corr": of_two}
+    return methods.get(name, of_its_attributes)
 
 
-def _average(x: Any, alpha: float) -> Any:
-    means = strict(fills.ewm_mean)(as_dtype(asanyarray(x), "f8"), -1, alpha=alpha)
-    return means if isinstance(x, Array) else means.compute(scheduler="sync")
+def _apply_weights(name: str, windows: Any, objects: list[Any], keep_attrs: bool) -> Any:
+    with counted(f"rolling_exp.{name}", windows.obj):
+        lines = [[windows.dim]]
+        return (
+            sys.modules["xarray"]
+            .apply_ufunc(
+                with_expressions(partial(_weigh, name, windows.alpha)),
+                *objects,
+                input_core_dims=lines * len(objects),
+                output_core_dims=lines,
+                keep_attrs=keep_attrs,
+                on_missing_core_dim="copy",
+                dask="allowed",
+            )
+            .transpose(*windows.obj.dims)
+        )
+
+
+def _weigh(name: str, alpha: float, *arrays: Any) -> Any:
+    lines = (as_dtype(asanyarray(x), "f8") for x in arrays)
+    result = strict(_WEIGHTED[name])(*lines, axis=-1, alpha=alpha)
+    is_lazy = any(isinstance(x, Array) for x in arrays)
+    return result if is_lazy else result.compute(scheduler="sync")
 
 
 def _gather(

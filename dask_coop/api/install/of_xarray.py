@@ -243,11 +243,14 @@ def rows() -> list[Row]:
             of_lines.begin_exponential,
             of_lines.begins_without_numbagg,
         ),
-        Row(
-            "xarray.computation.rolling_exp",
-            "RollingExp.mean",
-            of_lines.average_exponentially,
-            of_lines.averages_without_numbagg,
+        *(
+            Row(
+                "xarray.computation.rolling_exp",
+                f"RollingExp.{name}",
+                of_lines.weigh_exponentially(name),
+                of_lines.averages_without_numbagg,
+            )
+            for name in ("mean", "sum", "var", "std", "cov", "corr")
         ),
         Row("flox.core", "groupby_reduce", with_expressions(flox_calls.groupby_reduce), _is_lazy),
         Row("flox.scan", "groupby_scan", with_expressions(flox_calls.groupby_scan), _is_lazy),

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
 from dask_coop.algebra.monoids import (
     ANY,
     ARGMAX,
@@ -27,11 +27,15 @@ from dask_coop.algebra.monoids import (
     NANMIN,
     OF_GROUPS,
     PROD,
+    RUN_LENGTHS,
+    RUN_PLACES,
     SUM,
     MonoidRow,
     accumulator,
+    size_dtype,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
+from dask_coop.algebra.runs import Statistic, runs
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import custom as custom_monoid
 from dask_coop.cuda.programs import grouped as by_group
@@ -302,20 +306,39 @@ def all_scans() -> Iterator[str]:
             yield from segmented_scans(op, *directions)
 
 
+def _spread(statistic: str, adjust: bool) -> MonoidRow:
+    return weighted_spread(statistic, 0.1, adjust, False, False)
+
+
 def gaps() -> Iterator[str]:
-    """Yield the programs of series with gaps, with some limits and weights."""
+    """Yield the programs of series with gaps and of runs, with some limits, weights and lengths."""
     fills = fill(None), fill(3)
-    means = [weighted_mean(0.1, of, not of) for of in (True, False)]
+    means: list[MonoidRow] = [weighted_mean(0.1, of, not of) for of in (True, False)]
+    means += [weighted_sum(0.1, False), *(_spread(name, True) for name in ("var", "std"))]
+    means.append(_spread("var", False))
+    pairs = _spread("cov", True), _spread("corr", True), _spread("cov", False)
     listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
     listed += ((monoid, "f2 f4 f8") for monoid in means)
+    listed += ((monoid, "c8 c16") for monoid in pairs)
     for monoid, names in listed:
         for dtype in map(np.dtype, names.split()):
-            op = bind(monoid, dtype, dtype, "scan")
+            output = size_dtype(dtype) if monoid in pairs else dtype
+            op = Operation(monoid, dtype, output)
             yield from reductions(op)
             yield from scans(op)
             if dtype == np.float32:
                 yield from scans(op, reverse=True)
                 yield from segmented_scans(op)
+    mask, place = np.dtype("?"), np.dtype("u1")
+    for statistic in get_args(Statistic):
+        yield from reductions(Operation(runs(statistic, 3), mask, np.dtype("i8")))
+    of_mask = Operation(RUN_PLACES, mask, place)
+    for op in (of_mask, Operation(RUN_LENGTHS, place, np.dtype("f8"))):
+        yield from reductions(op)
+        for reverse in (False, True):
+            yield from scans(op, reverse=reverse)
+    yield from segmented_scans(of_mask)
+    yield from segmented_scans(of_mask, reverse=True)
 
 
 #: The dtypes of elements, by the monoid of scans that `all_scans` lists.

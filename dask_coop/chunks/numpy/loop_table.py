@@ -17,6 +17,7 @@ WORTH_COMPILING: dict[str, float] = {
     "moments": 1 << 13,
     "paired": 1 << 13,
     "reproducible": 1,
+    "runs": 1 << 13,
     "scans": 1 << 16,
     "select": 1 << 16,
     "selection": 1 << 15,

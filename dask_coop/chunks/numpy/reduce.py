@@ -12,7 +12,6 @@ import numpy as np
 from dask_coop.algebra import ticks
 from dask_coop.algebra.central_moments import Powers, centred
 from dask_coop.algebra.counted import Counted
-from dask_coop.algebra.fills import Fill, WeightedMean
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import (
     ALL,
@@ -71,7 +70,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         return paired.lift(lift, op, x, where, axes) if state is None else state
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
-    if isinstance(op.monoid, Fill | WeightedMean):
+    if gaps.serves(op.monoid):
         return gaps.lift(op, x, axes, where)
     if op.monoid.lift is not None:
         return custom_monoid.lift(op, x, axes, where)

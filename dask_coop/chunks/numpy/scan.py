@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.algebra.fills import Fill, WeightedMean
 from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -108,7 +107,7 @@ def scan(
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
     if not x.size:
         last = last if carry is None else carry
-    elif isinstance(op.monoid, Fill | WeightedMean):
+    elif gaps.serves(op.monoid):
         elements = see(aligned(x).astype(op.element, copy=False).transpose(order))
         gaps.scan(op, elements, out, result, carry, heads, last)
     elif (loop := _loop(op, x)) is not None:

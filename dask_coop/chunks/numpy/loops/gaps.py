@@ -12,6 +12,7 @@ from dask_coop.chunks.numpy.loops.walkers import (
     Placed,
     at,
     enter_three,
+    enter_two,
     loop_of,
     restart,
     scan_columns,
@@ -20,6 +21,9 @@ from dask_coop.chunks.numpy.loops.walkers import (
 from dask_coop.compiled.jit import jit, jit_step
 
 Array = np.ndarray[Any, Any]
+
+#: The statistics of weighted moments.
+VAR, STD, COV, CORR = range(4)
 
 
 @jit_step
@@ -175,6 +179,112 @@ def _average_row(source: Any, target: Any, heads: Any, options: Any, states: Any
 
 
 @jit_step
+def _add_up(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    (kept, ignore), (totals, some) = options, states
+    total, seen, writes = 0.0 if head else totals[line], some[line] > 0 and not head, len(out) > 0
+    for i in range(n):
+        element = np.float64(x[at(first + i * step)])
+        is_valid = element == element
+        total = total if ignore and not is_valid else total * kept
+        total = total + element if is_valid else total
+        seen = seen or is_valid
+        if writes:
+            out[at(to + i * out_step)] = total if seen else np.nan
+    totals[line], some[line] = total, 1.0 if seen else 0.0
+
+
+@jit_step
+def _add_up_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (kept, ignore), (totals, some) = source, target, options, states
+    restart(heads, totals, 0.0)
+    restart(heads, some, 0.0)
+    for i in range(len(totals)):
+        element = np.float64(x[at(first + i)])
+        is_valid = element == element
+        faded = totals[i] if ignore and not is_valid else totals[i] * kept
+        totals[i] = faded + element if is_valid else faded
+        some[i] = 1.0 if is_valid else some[i]
+    for i in range(len(totals) if len(out) else 0):
+        out[at(to + i)] = totals[i] if some[i] > 0 else np.nan
+
+
+@jit_step
+def _deviate(element: Any, options: Any, state: Any) -> Any:
+    """Return the weighted moments of a line after one more element, which may be a pair."""
+    kept, new, adjust, ignore, _, _ = options
+    weight, cross, x, y, xx, xy, yy, gap = state
+    u, v = np.float64(element.real), np.float64(element.imag)
+    if u != u or v != v:
+        return weight, cross, x, y, xx, xy, yy, gap if ignore else gap * kept
+    if weight == 0:
+        return 1.0, 0.0, u, v, 0.0, 0.0, 0.0, 1.0
+    left = gap * kept
+    before = weight * left
+    after = before + new
+    share = new / after
+    rest, dx, dy = 1 - share, u - x, v - y
+    x, y = x + share * dx, y + share * dy
+    xx, xy = rest * (xx + share * dx * dx), rest * (xy + share * dx * dy)
+    yy = rest * (yy + share * dy * dy)
+    cross = cross * left * left + 2 * before * new
+    if adjust:
+        return after, cross, x, y, xx, xy, yy, 1.0
+    return 1.0, cross / (after * after), x, y, xx, xy, yy, 1.0
+
+
+@jit_step
+def _spread(state: Any, options: Any) -> Any:
+    """Return the statistic of weighted moments."""
+    weight, cross, _, _, xx, xy, yy, _ = state
+    _, _, _, _, kind, bias = options
+    if weight == 0:
+        return np.nan
+    if kind == CORR:
+        return xy / np.sqrt(xx * yy)
+    value = xy if kind == COV else xx
+    if not bias:
+        value = value * weight * weight / cross if cross > 0 else np.nan
+    return np.sqrt(value) if kind == STD else value
+
+
+@jit_step
+def _spread_line(
+    source: Any, target: Any, segment: Any, options: Any, states: Any, line: int
+) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    a, b, c, d, e, f, g, h = states
+    weight = 0.0 if head else a[line]
+    state = weight, b[line], c[line], d[line], e[line], f[line], g[line], h[line]
+    for i in range(n):
+        state = _deviate(x[at(first + i * step)], options, state)
+        if len(out):
+            out[at(to + i * out_step)] = _spread(state, options)
+    a[line], b[line], c[line], d[line], e[line], f[line], g[line], h[line] = state
+
+
+@jit_step
+def _spread_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to) = source, target
+    a, b, c, d, e, f, g, h = states
+    restart(heads, a, 0.0)
+    for i in range(len(a)):
+        state = a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]
+        state = _deviate(x[at(first + i)], options, state)
+        a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i] = state
+        if len(out):
+            out[at(to + i)] = _spread(state, options)
+
+
+@jit_step
+def _enter_eight(states: Any, first: int, width: int, options: Any) -> Any:
+    a, b, c, d, e, f, g, h = states
+    last = first + width
+    half = a[first:last], b[first:last], c[first:last], d[first:last]
+    return half + (e[first:last], f[first:last], g[first:last], h[first:last])  # noqa: RUF005
+
+
+@jit_step
 def _advance(element: float, options: Any, state: Any) -> Any:
     """Return the state of a line after one more element."""
     (alpha, ignore), (first, shared, rest, lead, weight) = options, state
@@ -235,6 +345,17 @@ last_columns: Final = jit(_last_columns)
 #: weight of a first element, which is the unit of lines' weights, and the weight of other elements.
 mean_lines: Final = loop_of(scan_lines, "mean_lines", run=_average)
 mean_columns: Final = loop_of(scan_columns, "mean_columns", row=_average_row, enter=enter_three)
+
+#: Add up by weights, starting from ``totals, some``: sums, and whether there are elements. The
+#: options are ``kept, ignore``.
+total_lines: Final = loop_of(scan_lines, "total_lines", run=_add_up)
+total_columns: Final = loop_of(scan_columns, "total_columns", row=_add_up_row, enter=enter_two)
+
+#: Find a spread, starting from ``weight, cross, x, y, xx, xy, yy, gap``: the sum of weights, twice
+#: that of products of two, means, mean products of deviations, and what gaps leave of weights.
+#: The options are ``kept, new, adjust, ignore, kind, bias``.
+spread_lines: Final = loop_of(scan_lines, "spread_lines", run=_spread_line)
+spread_columns: Final = loop_of(scan_columns, "spread_columns", row=_spread_row, enter=_enter_eight)
 
 #: Make the states that combine recursive means, starting from identities.
 lift_lines: Final = loop_of(scan_lines, "lift_lines", run=_lift)
