@@ -31,6 +31,7 @@ from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.planning import held_graph
 from dask_coop.api.call.report import as_table
+from dask_coop.chunks import tables
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.files import rates
 from dask_coop.files.gpu import rules
@@ -71,7 +72,7 @@ from dask_coop.graph.tasks import (
 )
 
 #: Steps that join the operation that takes their states; other steps have its token in their names.
-_STEPS = {LiftTask, CombineTask, grouped.lift, grouped.lift_lazy, grouped.merge}
+_STEPS = {LiftTask, CombineTask, grouped.lift, grouped.lift_lazy, tables.merge_tables}
 #: The modules of functions that Dask puts between tasks that it fuses.
 _BETWEEN = ("dask._expr", "dask._task_spec")
 _KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
@@ -424,12 +425,12 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
         and index_of(end.key)[:leading] == index_of(first.key)[:leading]
     )
     most = max(map(_groups_of, lifts))
-    tables = f"table of {_count(n, 'group')}"
+    shown = f"table of {_count(n, 'group')}"
     if most < n:
-        tables = f"tables of up to {most} of {_count(n, 'group')}"
-    merges = [*ends, *calls.get(grouped.merge, ())]
+        shown = f"tables of up to {most} of {_count(n, 'group')}"
+    merges = [*ends, *calls.get(tables.merge_tables, ())]
     fan_in = max(len(task.kwargs["states"].args) for task in merges)
-    return f"{tables} over {_count(len(lifts), 'chunk')}, up to {_count(fan_in, 'table')} a task"
+    return f"{shown} over {_count(len(lifts), 'chunk')}, up to {_count(fan_in, 'table')} a task"
 
 
 def _groups_of(lift: Task) -> int:

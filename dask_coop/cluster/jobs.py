@@ -19,7 +19,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks import dtypes
+from dask_coop.chunks import dtypes, tables
 from dask_coop.chunks.states import reduce_along
 from dask_coop.cluster.gpus import by_gpu
 from dask_coop.graph import grouped, tasks
@@ -146,7 +146,7 @@ class Labels(NamedTuple):
 
     kept: tuple[int, ...]
     codes: tuple[Any, int] | None
-    places: grouped.Places | None
+    places: tables.Places | None
     origin: Origin | None
 
 
@@ -192,11 +192,11 @@ class LiftGroups:
             if key not in totals:
                 numbers[key] = i
                 totals[key] = [
-                    grouped.empty(op, state, self.n)
+                    tables.empty(op, state, self.n)
                     for op, state in zip(self.ops, lifted, strict=True)
                 ]
             for op, total, state in zip(self.ops, totals[key], lifted, strict=True):
-                grouped.put_in(op, total, state, slice(None), places)
+                tables.put_in(op, total, state, slice(None), places)
         states = (tuple(chain.from_iterable(of_ops)) for of_ops in totals.values())
         return stack(numbers.values(), states)
 

@@ -28,9 +28,9 @@ from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.distinct import distinct
 from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Coder, Values
+from dask_coop.chunks.tables import Codes, Finalize, Ops, merge_tables
 from dask_coop.graph import grouped
 from dask_coop.graph.fusion import TrailingBlocks, add
-from dask_coop.graph.grouped import Codes, Finalize, Ops
 from dask_coop.graph.layers import FAN_IN, Key, Layer, Origins, array
 from dask_coop.graph.tasks import refs
 from dask_coop.graph.threads import lift_by_threads, shared, threads_for
@@ -149,7 +149,7 @@ def merge(*, ops: Ops, tables: list[Table]) -> Table:
     groups_of, states = zip(*tables, strict=True)
     (union,) = distinct().combine_all([(groups,) for groups in groups_of])
     merged = grouped.placed([*groups_of], union)
-    return union, grouped.merge(ops=ops, states=[*states], **merged._asdict())
+    return union, merge_tables(ops=ops, states=[*states], **merged._asdict())
 
 
 def finish(*, ops: Ops, tables: list[Table], finalize: Finalize, dtype: Any, to: str) -> Any:

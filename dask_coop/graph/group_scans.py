@@ -35,6 +35,7 @@ from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Values
+from dask_coop.chunks.tables import merge_tables
 from dask_coop.graph import grouped
 from dask_coop.graph.found_groups import Table, merge, values_of
 from dask_coop.graph.fusion import TrailingBlocks, add
@@ -165,7 +166,7 @@ def _entries(op: Operation, table: Table, values: Any) -> Any:
     # Tables of sums may carry compensation.
     if len(states[0]) > len(op.monoid.fields):
         op = compensated(op)
-    (state,) = grouped.merge(ops=(op,), states=[states], **merged._asdict())
+    (state,) = merge_tables(ops=(op,), states=[states], **merged._asdict())
     return settle(state)[0] if op.monoid.has_excess else state[0]
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -36,9 +36,19 @@ from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import NO_INDEX, State
-from dask_coop.algebra.operation import Operation, Origin
+from dask_coop.algebra.operation import Origin
 from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Coder
+from dask_coop.chunks.tables import (
+    Codes,
+    Finalize,
+    Ops,
+    Places,
+    as_slice,
+    empty,
+    finalized,
+    merge_tables,
+)
 from dask_coop.errors import Declined
 from dask_coop.graph import executor
 from dask_coop.graph.fusion import Blocks, TrailingBlocks, add
@@ -47,21 +57,8 @@ from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
 from dask_coop.graph.threads import lift_groups_by_threads, shared, threads_for
 
-Codes = np.ndarray[Any, Any]
-Ops = tuple[Operation, ...]
-
-#: Makes an array of the states of a block, one for each operation, and of a mask of the groups
-#: without elements.
-Finalize = Callable[[list[State], Codes | None], Any]
-
-#: Positions of groups in a table: an array, or a slice if they are neighbours.
-Places = Codes | slice
-
 #: The most blocks of a result, on average, that may take the same chunk's table.
 _SHARED = 2
-
-#: So many groups are finalized at a time: their states stay in a processor's cache.
-_BLOCK = 1 << 16
 
 
 class Known(NamedTuple):
@@ -271,7 +268,7 @@ class Tables:
 
     def places(self, index: Key) -> Places:
         """Return the positions of a block's groups among all groups."""
-        return _as_slice(self.groups(index))
+        return as_slice(self.groups(index))
 
     def codes(self, index: Key) -> tuple[Codes, int]:
         """Return the codes of the block at an index of the label axes, and its number of groups."""
@@ -441,7 +438,7 @@ def _plan(
     last = placed(have, whole[present])
     if present.all():
         return Plan(sources, levels, last)
-    gaps = _as_slice(np.flatnonzero(present)), _as_slice(np.flatnonzero(~present))
+    gaps = as_slice(np.flatnonzero(present)), as_slice(np.flatnonzero(~present))
     return Plan(sources, levels, last, gaps)
 
 
@@ -456,14 +453,8 @@ def placed(tables: list[Codes], union: Codes) -> Merge:
     places = []
     for groups in tables:
         source = np.flatnonzero(np.isin(groups, union))
-        places.append((_as_slice(source), _as_slice(np.searchsorted(union, groups[source]))))
+        places.append((as_slice(source), as_slice(np.searchsorted(union, groups[source]))))
     return Merge(places, len(union))
-
-
-def _as_slice(places: Codes) -> Places:
-    if len(places) and places[-1] - places[0] == len(places) - 1:
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
 
 
 def _merges(
@@ -478,7 +469,7 @@ def _merges(
         for i, step in enumerate(level):
             key = (*prefix, depth, i)
             inputs = keys if len(level) == 1 else keys[i * fan_in :][:fan_in]
-            layer[key] = Task(key, merge, ops=ops, states=refs(inputs), **step._asdict())
+            layer[key] = Task(key, merge_tables, ops=ops, states=refs(inputs), **step._asdict())
             above.append(key)
         keys = above
     return keys, last._asdict()
@@ -552,58 +543,6 @@ def _within_row(state: State, length: int) -> State:
     return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *others)
 
 
-def merge(
-    *, ops: Ops, states: list[list[State]], places: list[tuple[Places, Places]] | None, n: int
-) -> list[State]:
-    """Merge tables in their order."""
-    if places is None:
-        return [op.combine([table[i] for table in states]) for i, op in enumerate(ops)]
-    return [_merged(op, [table[i] for table in states], places, n) for i, op in enumerate(ops)]
-
-
-def _merged(
-    op: Operation, states: list[State], places: list[tuple[Places, Places]], n: int
-) -> State:
-    total, begun = empty(op, states[0], n), np.zeros(n, "?")
-    for state, (source, target) in zip(states, places, strict=True):
-        again = begun[target]
-        if again.any() and not again.all():
-            sources, targets = np.arange(state[0].shape[-1])[source], np.arange(n)[target]
-            _put(total, state, _as_slice(sources[~again]), _as_slice(targets[~again]))
-            put_in(op, total, state, _as_slice(sources[again]), _as_slice(targets[again]))
-        elif again.any():
-            put_in(op, total, state, source, target)
-        else:
-            _put(total, state, source, target)
-        begun[target] = True
-    return total
-
-
-def _put(total: State, state: State, source: Places, target: Places) -> None:
-    """Copy groups of a table into groups of a larger one."""
-    for to, field in zip(total, state, strict=True):
-        to[..., target] = chunks.asarray(field[..., source], chunks.kind(to))
-
-
-def empty(op: Operation, like: State, n: int) -> State:
-    """Return the states of `n` groups without elements, in the kind and dtypes of `like`."""
-    shape = (*like[0].shape[:-1], n)
-    return tuple(
-        np.full_like(field, value, shape=shape)
-        for field, value in zip(like, op.monoid.identity(op.element), strict=True)
-    )
-
-
-def put_in(op: Operation, total: State, state: State, source: Places, target: Places) -> None:
-    """Combine groups of a table into groups of a larger one, as its right operand."""
-    so_far = tuple(field[..., target] for field in total)
-    # Small tables of CuPy chunks are on the host, large ones on the GPU.
-    fields = (chunks.asarray(field[..., source], chunks.kind(total[0])) for field in state)
-    combined = op.monoid.combine(so_far, tuple(fields))
-    for field, values in zip(total, combined, strict=True):
-        field[..., target] = values
-
-
 def finish(
     *,
     ops: Ops,
@@ -618,8 +557,8 @@ def finish(
     absent: Codes | None = None,
 ) -> Any:
     """Return a block of a result from its tables."""
-    merged = merge(ops=ops, states=states, places=places, n=n)
-    result = _finalized(finalize, merged, absent, dtype)
+    merged = merge_tables(ops=ops, states=states, places=places, n=n)
+    result = finalized(finalize, merged, absent, dtype)
     if gaps is not None:
         present, missing = gaps
         nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]
@@ -629,23 +568,3 @@ def finish(
         result = whole
     result = result.reshape(*result.shape[:-1], *shape)
     return chunks.asarray(result, to)
-
-
-def _finalized(finalize: Finalize, states: list[State], absent: Codes | None, dtype: Any) -> Any:
-    """Finalize states; large ones of NumPy block by block, in the order of their memory."""
-    first = states[0][0]
-    fields = [field for state in states for field in state]
-    if first.size < 2 * _BLOCK or not all(
-        type(field) is np.ndarray and field.shape == first.shape for field in fields
-    ):
-        return finalize(states, absent).astype(dtype, copy=False)
-    axis = int(np.argmax(first.strides))
-    step = max(1, first.shape[axis] * _BLOCK // first.size)
-    result = np.empty_like(first, dtype)
-    for start in range(0, first.shape[axis], step):
-        block = slice(start, start + step)
-        at = (*(slice(None),) * axis, block)
-        taken = [tuple(field[at] for field in state) for state in states]
-        some = absent if absent is None or axis < first.ndim - 1 else absent[block]
-        result[at] = finalize(taken, some)
-    return result
