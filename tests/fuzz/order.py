@@ -42,7 +42,9 @@ def draw_sort(rng: draw.Generator) -> Case:
     # Complex numbers with NaN in one half have no order that NumPy documents.
     if array.dtype.kind != "c" and draw.chance(rng, 0.3):
         options["descending"] = True
-    kind = OfUnknown if array.size and draw.chance(rng, 0.2) else Case
+    kind = Case
+    if array.size and draw.chance(rng, 0.4):
+        kind = draw.pick(rng, [OfUnknown, OfLongLines])
     return kind("sort", name, (draw.operand(rng, array),), {}, options)
 
 
@@ -66,6 +68,19 @@ class OfUnknown(Case):
 def _forget(x: Any) -> Any:
     first = x[(slice(None), *(0,) * (x.ndim - 1))]
     return dc.select(x, first.map_blocks(lambda b: (b == 0) | True))
+
+
+@dataclass(frozen=True)
+class OfLongLines(Case):
+    """The same of lines that are too long to gather."""
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return {"array.chunk-size": "1B"}
+
+    def code(self, xp: Any) -> str:
+        """Return the call as a line of Python."""
+        return f"dask.config.set({self._settings}); {super().code(xp)}"
 
 
 def expect_topk(case: Case) -> list[Expected]:

@@ -80,6 +80,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "argtopk": dc.argtopk(x, -3, axis=0, split_every=2),
         "sort": dc.sort(x, axis=0),
         "argsort": dc.argsort(x, axis=1, stable=True),
+        **exchanged(x),
         "transpose": dc.transpose(x, contiguous=True),
         "view": dc.transpose(x),
         "copy": dc.transpose(x, (0, 1), contiguous=True),
@@ -208,6 +209,15 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
+
+
+def exchanged(x: da.Array) -> dict[str, da.Array]:
+    """Return sorts of lines that are too long to gather."""
+    with dask.config.set({"array.chunk-size": "1B"}):
+        return {
+            "sort of long lines": dc.sort(x, axis=0),
+            "argsort of a long line": dc.argsort(x, axis=None, stable=True),
+        }
 
 
 def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
@@ -373,6 +383,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "argtopk": np.argsort(array, 0, stable=True)[:3],
         "sort": np.sort(array, 0),
         "argsort": np.argsort(array, 1, stable=True),
+        "sort of long lines": np.sort(array, 0),
+        "argsort of a long line": np.argsort(array, None, stable=True),
         "transpose": array.T,
         "matmul": (array @ array.T).astype(int),
         "shortest paths": (array[:, None] + array).min(2),
