@@ -115,6 +115,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.repeats import mode, nunique
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -210,6 +211,7 @@ __all__ = [
     "mean",
     "median",
     "min",
+    "mode",
     "moment",
     "move_max",
     "move_mean",
@@ -233,6 +235,7 @@ __all__ = [
     "nanvar",
     "nonzero",
     "norm",
+    "nunique",
     "percentile",
     "prod",
     "ptp",

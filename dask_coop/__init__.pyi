@@ -995,6 +995,14 @@ def min(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def mode(
+    a: Any,
+    axis: Axis = 0,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> ModeResult: ...
 @overload
 def moment(
     a: _L,
@@ -1684,6 +1692,33 @@ def norm(
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
+def nunique(
+    a: _L,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def percentile(
     a: _L,
     q: Any,
@@ -2173,6 +2208,7 @@ __all__ = [
     "mean",
     "median",
     "min",
+    "mode",
     "moment",
     "move_max",
     "move_mean",
@@ -2196,6 +2232,7 @@ __all__ = [
     "nanvar",
     "nonzero",
     "norm",
+    "nunique",
     "percentile",
     "prod",
     "ptp",

@@ -43,9 +43,48 @@ def draw_sort(rng: draw.Generator) -> Case:
     if array.dtype.kind != "c" and draw.chance(rng, 0.3):
         options["descending"] = True
     kind = Case
+    axis = options["axis"]
+    # Each long line has tasks of its own.
+    are_few = axis is None or array.size <= 50 * array.shape[axis]
     if array.size and draw.chance(rng, 0.4):
-        kind = draw.pick(rng, [OfUnknown, OfLongLines])
+        kind = OfLongLines if are_few and draw.chance(rng, 0.5) else OfUnknown
     return kind("sort", name, (draw.operand(rng, array),), {}, options)
+
+
+def draw_repeats(rng: draw.Generator) -> Case:
+    """Draw lines whose most frequent elements, or numbers of distinct elements, are wanted."""
+    array = draw.values(rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1))
+    name = draw.pick(rng, ["mode", "nunique"]) if array.size else "nunique"
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    if draw.chance(rng, 0.5):
+        options |= {"nan_policy": "omit"} if name == "mode" else {"dropna": False}
+    return Case("repeats", name, (draw.operand(rng, array),), {}, options)
+
+
+def expect_repeats(case: Case) -> list[Expected]:
+    """Return what is found in the distinct elements of each line and their counts."""
+    axis, x = case.option("axis"), case.x
+    lines = x.reshape(-1) if axis is None else np.moveaxis(x, axis, -1)
+    found = np.empty((2, *lines.shape[:-1]), object)
+    for at in np.ndindex(*lines.shape[:-1]):
+        values, counts = np.unique(lines[at].astype(_sortable(x.dtype)), return_counts=True)
+        counts = np.where(values == values, counts, 0 if _drops(case) else counts)
+        found[(0, *at)] = values[counts.argmax()] if len(values) else 0
+        found[(1, *at)] = (counts > 0).sum() if case.function == "nunique" else counts.max()
+    if case.function == "nunique":
+        return [Expected(found[1].astype("i8"))]
+    return [Expected(found[0].astype(x.dtype)), Expected(found[1].astype("i8"))]
+
+
+def _sortable(dtype: Any) -> Any:
+    # NumPy's sort of float16 itself is not to be trusted (chunks/numpy/sorting.py).
+    return "f4" if dtype == "f2" else dtype
+
+
+def _drops(case: Case) -> bool:
+    if case.function == "mode":
+        return bool(case.option("nan_policy", "propagate") == "omit")
+    return bool(case.option("dropna", True))
 
 
 @dataclass(frozen=True)

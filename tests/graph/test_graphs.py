@@ -22,6 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
+from scipy import stats
 from support.calls import refuse
 from support.clusters import cluster
 from support.processes import printed
@@ -185,6 +186,11 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "places among values and NaN": dc.unique(x, return_inverse=True, equal_nan=False)[1],
         "counts of values": dc.unique(x, return_counts=True)[1],
         "frequent values": dc.value_counts(x, n=3)[0],
+        "mode": dc.mode(x, axis=None).mode,
+        "modes": dc.mode(x).mode,
+        "count of modes": dc.mode(x, axis=1).count,
+        "nunique": dc.nunique(x),
+        "nunique of lines": dc.nunique(x, axis=1, keepdims=True),
         "shares of values": dc.value_counts(x, normalize=True, ascending=True)[1],
         "isin": dc.isin(x, dc.sum(x, axis=0) / 4),
         "not isin": dc.isin(x, dc.sum(x, axis=0) / 3, invert=True),
@@ -435,6 +441,11 @@ def expectations(array: Any) -> dict[str, Any]:
         "places among values": np.unique(array, return_inverse=True)[1],
         "places among values and NaN": np.unique(array, return_inverse=True)[1],
         "counts of values": np.unique(array, return_counts=True)[1],
+        "mode": stats.mode(array, axis=None).mode,
+        "modes": stats.mode(array).mode,
+        "count of modes": stats.mode(array, axis=1).count,
+        "nunique": len(np.unique(array)),
+        "nunique of lines": np.array([[len(np.unique(line))] for line in array]),
         "frequent values": np.array([0.0, 1, 2]),
         "shares of values": np.sort(np.unique(array, return_counts=True)[1]) / array.size,
         "isin": np.isin(array, array.sum(0) / 4),

@@ -39,7 +39,7 @@ _FOREIGN = {
     r"(?:where_true|masked_select|boolean_mask)": "select",
     r"arg_?(?:partition|top_?k)": "argtopk",
     r"(?:partition|top_k|nlargest|nsmallest)": "topk",
-    r"(?:distinct|nunique|unique_\w+)": "unique",
+    r"(?:distinct|unique_\w+)": "unique",
     r"(?:counts|unique_counts)": "value_counts",
     r"(?:summary|info)": "describe",
     r"(?:cuda|to_cuda|to_cupy)": "to_gpu",

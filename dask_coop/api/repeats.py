@@ -1,0 +1,181 @@
+"""How often elements repeat: mode, nunique."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+from dask import config
+from dask.utils import parse_bytes
+
+from dask_coop.algebra.operation import Operation
+from dask_coop.api.arguments import Axis, find_axes
+from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.results import ModeResult
+from dask_coop.api.unique import sortable
+from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.repeats import Repeats
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, line_quantiles
+from dask_coop.graph.reduce import reduction
+from dask_coop.graph.unique import MERGED
+
+
+@public("reduction", dask=False)
+def mode(
+    a: Any,
+    axis: Axis = 0,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> ModeResult:
+    """Find the most frequent element of lines or of the whole array, and how often it occurs.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, numbers, dates or durations, in NumPy or CuPy chunks.
+    axis : int, tuple of int or None
+        The axes to search, by default the first one; None for all of them.
+    nan_policy : {"propagate", "omit"}
+        "propagate" takes NaN or NaT for an element like any other, the largest, as
+        :func:`scipy.stats.mode` does; "omit" leaves it out.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    engine : {"auto", "collective"}
+        As for :func:`sum`; the call runs as a graph in any case.
+
+    Returns
+    -------
+    ModeResult
+        Two lazy arrays: `mode`, of `a`'s dtype, the least of the most frequent elements; and
+        `count`, int64. Lines of only NaN that are left out have the mode NaN, 0 times.
+
+    Raises
+    ------
+    TypeError
+        If elements have another dtype, or are masked.
+    ValueError
+        If `nan_policy` has another value, or there is no element.
+    AxisError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    All elements: sorted distinct values with their counts, merged up a tree. Along some axes: tasks
+    gather whole lines as for :func:`quantile`, and sort them, once for each of both results.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> found = dc.mode(da.from_array([3, 1, 3, 2], chunks=2))
+    >>> int(found.mode), int(found.count)
+    (3, 2)
+    """
+    if nan_policy not in ("propagate", "omit"):
+        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
+    skipna = nan_policy == "omit"
+    x, axes = _checked("mode", a, axis)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"mode of no element: shape {x.shape}, axes {axes}")
+    specs = [Repeats("mode", skipna), Repeats("count", skipna)]
+    return ModeResult(*_found("mode", x, axes, specs, keepdims))
+
+
+@public("reduction", dask=False)
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Count the distinct elements of lines or of the whole array.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`mode`.
+    axis : int, tuple of int or None
+        The axes to count along; None for all of them.
+    dropna : bool
+        Whether NaN and NaT are left out, as in pandas; otherwise all of them are one element.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    engine : {"auto", "collective"}
+        As for :func:`sum`; the call runs as a graph in any case.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64.
+
+    Raises
+    ------
+    TypeError, AxisError
+        As for :func:`mode`.
+
+    Notes
+    -----
+    As for :func:`mode`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> int(dc.nunique(da.from_array([3, 1, 3, 2], chunks=2)))
+    3
+    """
+    x, axes = _checked("nunique", a, axis)
+    (counts,) = _found("nunique", x, axes, [Repeats("nunique", bool(dropna))], keepdims)
+    return counts
+
+
+def _checked(name: str, a: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
+    """Return an array and the axes to reduce; refuse elements that the function does not take."""
+    x = sortable(name, a)
+    if x.dtype.kind in "SU":
+        raise Refused(f"{name} does not take dtype {x.dtype}; value_counts counts strings")
+    return x, find_axes(axis, x.ndim)
+
+
+def _found(
+    name: str, x: da.Array, axes: tuple[int, ...], specs: list[Repeats], keepdims: bool
+) -> list[da.Array]:
+    """Return the results of lines, or of the whole array."""
+    if executor.runner() is not None:
+        raise Declined(f"the states of {name} have any length")
+    if len(axes) < x.ndim or x.size == 0:
+        if any(x.numblocks[d] > 1 for d in axes):
+            if math.isnan(x.size):
+                raise ValueError(
+                    f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
+                    "x.compute_chunk_sizes() finds them"
+                )
+            limit = parse_bytes(config.get("array.chunk-size"))
+            x = line_quantiles.gathered(x, axes, limit) if x.size else x.rechunk(-1)
+        return [
+            line_quantiles.quantiles(
+                f"{name}-{spec.wanted}", x, axes, spec, None, (), spec.result(x.dtype), keepdims
+            )
+            for spec in specs
+        ]
+    op = Operation(distinct(counts=True), x.dtype, x.dtype)
+    outputs = {
+        f"{name}-{spec.wanted}": (partial(_of_distinct, spec), spec.result(x.dtype))
+        for spec in specs
+    }
+    results = reduction(op, x, axes, False, MERGED, outputs)
+    return [y.reshape((1,) * x.ndim) for y in results] if keepdims else results
+
+
+# Inside the task.
+
+
+def _of_distinct(spec: Repeats, state: Any) -> Any:
+    return spec.of_distinct(state)
