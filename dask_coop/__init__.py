@@ -115,7 +115,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
-from dask_coop.api.repeats import mode, nunique
+from dask_coop.api.ranks import mode, nunique, rankdata
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -240,6 +240,7 @@ __all__ = [
     "prod",
     "ptp",
     "quantile",
+    "rankdata",
     "reduce",
     "report",
     "scan",

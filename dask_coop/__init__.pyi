@@ -29,6 +29,7 @@ from dask_coop.api.selection import Sizes
 from dask_coop.api.topk import SortKind
 from dask_coop.api.windows import Mode
 from dask_coop.chunks.backend import Side
+from dask_coop.chunks.ranks import Ties
 from dask_coop.cluster.plugin import CoopPlugin as CoopPlugin
 from dask_coop.errors import CooperativeTimeout as CooperativeTimeout
 from dask_coop.errors import Declined as Declined
@@ -1874,6 +1875,13 @@ def quantile(
     recompute: bool = False,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def rankdata(
+    a: Any,
+    method: Ties = "average",
+    *,
+    axis: int | None = None,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array: ...
 def reduce(
     x: Any,
     monoid: Monoid | np.ufunc,
@@ -2237,6 +2245,7 @@ __all__ = [
     "prod",
     "ptp",
     "quantile",
+    "rankdata",
     "reduce",
     "report",
     "scan",

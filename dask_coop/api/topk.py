@@ -296,7 +296,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: 
         x, axis = _gathered(x, None) if has_unknown_size(x) else flatten(x), -1
     along = validate_axis(as_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
-    if _is_too_long(x, along):
+    if is_too_long(x, along):
         return _exchanged(name, x, along, stable, descending)
     return map_blocks(
         partial(_sort_block, function=name, axis=along, stable=stable, descending=descending),
@@ -308,7 +308,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: 
     )
 
 
-def _is_too_long(x: da.Array, axis: int) -> bool:
+def is_too_long(x: da.Array, axis: int) -> bool:
     """Return whether the lines along an axis are in several chunks, and too long to gather."""
     if has_unknown_size(x) or not x.size or sum(n > 0 for n in x.chunks[axis]) == 1:
         return False

@@ -63,15 +63,20 @@ class Repeats(NamedTuple):
         return (values if self.wanted == "mode" else counts)[counts.argmax()]
 
 
-def _runs(ordered: Any) -> tuple[Any, Any]:
-    """Return the length of each run of equal elements, where it begins, and which are not NaN."""
+def begins(ordered: Any) -> Any:
+    """Return which elements of sorted lines differ from the one before; NaN are equal."""
     valid = ordered == ordered
     first = np.ones_like(ordered, bool)
     first[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]) & (valid[..., 1:] | valid[..., :-1])
-    starts = np.flatnonzero(first)
+    return first
+
+
+def _runs(ordered: Any) -> tuple[Any, Any]:
+    """Return the length of each run of equal elements, where it begins, and which are not NaN."""
+    starts = np.flatnonzero(begins(ordered))
     counts = np.zeros_like(ordered, "i8").reshape(-1)
     ends = np.zeros_like(starts)
     ends[:-1] = starts[1:]
     ends[-1:] = counts.size
     counts[starts] = ends - starts
-    return counts.reshape(ordered.shape), valid
+    return counts.reshape(ordered.shape), ordered == ordered

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 import dask_coop as dc
 from fuzz import draw
@@ -85,6 +86,29 @@ def _drops(case: Case) -> bool:
     if case.function == "mode":
         return bool(case.option("nan_policy", "propagate") == "omit")
     return bool(case.option("dropna", True))
+
+
+def draw_ranks(rng: draw.Generator) -> Case:
+    """Draw lines to be ranked, gathered ones or ones that are too long."""
+    array = draw.values(rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1))
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    options["method"] = draw.pick(rng, ["average", "min", "max", "dense", "ordinal"])
+    if draw.chance(rng, 0.5):
+        options["nan_policy"] = "omit"
+    axis = options["axis"]
+    are_few = array.size > 0 and (axis is None or array.size <= 50 * array.shape[axis])
+    kind = OfLongLines if are_few and draw.chance(rng, 0.5) else Case
+    return kind("ranks", "rankdata", (draw.operand(rng, array),), {}, options)
+
+
+def expect_ranks(case: Case) -> list[Expected]:
+    """Return SciPy's ranks."""
+    x, method, axis = case.x, case.option("method"), case.option("axis")
+    policy = case.option("nan_policy", "propagate")
+    found = stats.rankdata(x, method, axis=axis, nan_policy=policy) if x.size else x * 1.0
+    counts = method != "average" and x.dtype.kind in "biu"
+    found = found.reshape(-1) if axis is None else found
+    return [Expected(found.astype("i8" if counts else "f8"))]
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "places among values and NaN": dc.unique(x, return_inverse=True, equal_nan=False)[1],
         "counts of values": dc.unique(x, return_counts=True)[1],
         "frequent values": dc.value_counts(x, n=3)[0],
+        "ranks": dc.rankdata(x, "min", axis=1),
         "mode": dc.mode(x, axis=None).mode,
         "modes": dc.mode(x).mode,
         "count of modes": dc.mode(x, axis=1).count,
@@ -223,6 +224,7 @@ def exchanged(x: da.Array) -> dict[str, da.Array]:
         return {
             "sort of long lines": dc.sort(x, axis=0),
             "argsort of a long line": dc.argsort(x, axis=None, stable=True),
+            "ranks of a long line": dc.rankdata(x),
         }
 
 
@@ -389,6 +391,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "argtopk": np.argsort(array, 0, stable=True)[:3],
         "sort": np.sort(array, 0),
         "argsort": np.argsort(array, 1, stable=True),
+        "ranks of a long line": stats.rankdata(array),
         "sort of long lines": np.sort(array, 0),
         "argsort of a long line": np.argsort(array, None, stable=True),
         "transpose": array.T,
@@ -441,6 +444,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "places among values": np.unique(array, return_inverse=True)[1],
         "places among values and NaN": np.unique(array, return_inverse=True)[1],
         "counts of values": np.unique(array, return_counts=True)[1],
+        "ranks": stats.rankdata(array, "min", axis=1).astype("f8"),
         "mode": stats.mode(array, axis=None).mode,
         "modes": stats.mode(array).mode,
         "count of modes": stats.mode(array, axis=1).count,

@@ -39,7 +39,7 @@ _RULES = {
     "sum": "cumulative_sum move_sum integral_image norm",
     "difference": "move_std ptp",
     "square": "move_var",
-    "place": "skew kurtosis argtopk argsort nunique searchsorted isin digitize",
+    "place": "skew kurtosis argtopk argsort nunique rankdata searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }

@@ -63,15 +63,15 @@ def sort(x: Array, sizes: Sequence[int], *, indices: bool, stable: bool) -> Arra
     keys = [(runs.output, i) for i in range(len(lengths))]
     layer: Layer = {}
     ranks = np.cumsum(sizes)[:-1].tolist()
-    divided = _divide(layer, f"{name}-{{}}-{token}", keys, lengths, ranks)
+    divided = divide_runs(layer, f"{name}-{{}}-{token}", keys, lengths, ranks)
     out = f"{name}-{token}"
-    merge = _Merge(layer, f"{name}-{{}}-{token}", divided, {"stable": stable})
+    merge = Merge(layer, f"{name}-{{}}-{token}", divided, {"stable": stable})
     merge.all(keys, [(out, j) for j in range(len(sizes))])
     dtype = np.dtype("i8") if indices else x.dtype
     return array(graph, {runs.output}, out, layer, x._meta, (tuple(sizes),), dtype)
 
 
-def _divide(
+def divide_runs(
     layer: Layer, name: str, runs: Sequence[Key], lengths: Sequence[int], ranks: Sequence[int]
 ) -> TaskRef:
     """Add tasks that divide runs at `ranks`; return a reference to where, as `cut` takes it."""
@@ -88,18 +88,18 @@ def _divide(
     return brackets
 
 
-class _Merge:
+class Merge:
     """Adds tasks that merge slices of runs to a layer."""
 
     def __init__(self, layer: Layer, name: str, divided: TaskRef, options: dict[str, Any]) -> None:
         self._layer, self._name, self._divided, self._options = layer, name, divided, options
 
-    def all(self, runs: Sequence[Key], results: Sequence[Key]) -> None:
-        """Add the tasks that make all results of all runs."""
+    def all(self, runs: Sequence[Key], results: Sequence[Key], last: bool = True) -> None:
+        """Add the tasks that make all results of all runs; runs again unless these are `last`."""
         sources = [(run, (i, i + 1)) for i, run in enumerate(runs)]
         if len(runs) <= MERGED:
             for j, key in enumerate(results):
-                self._slices(sources, key, (0, j, j + 1), last=True)
+                self._slices(sources, key, (0, j, j + 1), last)
             return
         many = math.isqrt(len(runs) - 1) + 1
         wide = -(-len(results) // many)
@@ -111,7 +111,7 @@ class _Merge:
                 self._slices(sources[i : i + many], key, (0, first, end))
                 merged.append((key, (i, min(i + many, len(runs)))))
             for j in range(first, end):
-                self._slices(merged, results[j], (first, j, j + 1), last=True)
+                self._slices(merged, results[j], (first, j, j + 1), last)
 
     def _slices(
         self,

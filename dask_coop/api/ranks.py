@@ -1,4 +1,4 @@
-"""How often elements repeat: mode, nunique."""
+"""Ranks of elements, and how often they repeat: rankdata, mode, nunique."""
 
 from __future__ import annotations
 
@@ -7,20 +7,102 @@ from functools import partial
 from typing import Any, Literal
 
 import dask.array as da
+import numpy as np
 from dask import config
+from dask.array.core import map_blocks, stack
+from dask.array.utils import validate_axis
 from dask.utils import parse_bytes
 
+from dask_coop import chunks
 from dask_coop.algebra.operation import Operation
-from dask_coop.api.arguments import Axis, find_axes
+from dask_coop.api.arguments import (
+    Axis,
+    as_integer,
+    find_axes,
+    has_unknown_size,
+    rechunk,
+    without_empty,
+)
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import ModeResult
+from dask_coop.api.scan_arguments import flatten
+from dask_coop.api.topk import is_too_long
 from dask_coop.api.unique import sortable
 from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.ranks import METHODS, Ties, ranks_of_lines
 from dask_coop.chunks.repeats import Repeats
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor, line_quantiles
 from dask_coop.graph.reduce import reduction
+from dask_coop.graph.sorting import ranks as graph_ranks
 from dask_coop.graph.unique import MERGED
+
+
+@public("blockwise", dask=False)
+def rankdata(
+    a: Any,
+    method: Ties = "average",
+    *,
+    axis: int | None = None,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array:
+    """Rank the elements of lines or of the whole array: 1 for the least.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats, dates or durations, in NumPy or CuPy chunks, of known chunk sizes.
+    method : {"average", "min", "max", "dense", "ordinal"}
+        The rank of equal elements: the mean, the least or the greatest of the ranks that they would
+        have in their order; the next number after that of the elements before, "dense"; or each
+        its own, in the order of the elements.
+    axis : int or None
+        The axis to rank along; None for the flattened array.
+    nan_policy : {"propagate", "omit"}
+        Whether all ranks of a line with NaN or NaT are NaN, or only those of its NaN.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, in `a`'s chunks, or flattened. float64, as :func:`scipy.stats.rankdata` returns it;
+        int64 for integers and bool, unless `method` is "average".
+
+    Raises
+    ------
+    TypeError
+        If elements have another dtype, or are masked.
+    ValueError
+        If `method` or `nan_policy` has another value, or chunk sizes are unknown.
+    AxisError
+        If `a` has no such axis.
+
+    Notes
+    -----
+    Lines of up to ``array.chunk-size`` in Dask's configuration are gathered. Longer ones are sorted
+    across chunks as by :func:`sort`, and their ranks are exchanged by the places of the elements.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.rankdata(da.from_array([30, 10, 20, 10], chunks=2)).compute()
+    array([4. , 1.5, 3. , 1.5])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if nan_policy not in ("propagate", "omit"):
+        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
+    x = sortable("rankdata", a)
+    if x.dtype.kind not in "biufmM":
+        raise Refused(f"rankdata does not take dtype {x.dtype}; it takes real numbers and dates")
+    if has_unknown_size(x):
+        raise ValueError("rankdata needs known chunk sizes; x.compute_chunk_sizes() finds them")
+    if axis is None:
+        x, axis = flatten(x), 0
+    along = validate_axis(as_integer("rankdata", "axis", axis), x.ndim)
+    counts = method != "average" and x.dtype.kind in "biu"
+    return _ranked(x, along, method, nan_policy == "omit", np.dtype("i8" if counts else "f8"))
 
 
 @public("reduction", dask=False)
@@ -136,6 +218,32 @@ def nunique(
     return counts
 
 
+def _ranked(x: da.Array, axis: int, method: Ties, omit: bool, dtype: np.dtype[Any]) -> da.Array:
+    """Return the ranks of lines, in the chunks of `x`."""
+    if is_too_long(x, axis):
+        if x.ndim > 1:
+            other = 0 if axis else 1
+            planes = (x[(slice(None),) * other + (i,)] for i in range(x.shape[other]))
+            along = max(axis - 1, 0)
+            lines = stack([_ranked(y, along, method, omit, dtype) for y in planes], other)
+            return rechunk(lines, x.chunks)
+        return rechunk(graph_ranks.ranks(without_empty(x), method, omit, dtype), x.chunks)
+    lines = x
+    if x.numblocks[axis] > 1:
+        limit = parse_bytes(config.get("array.chunk-size"))
+        whole = tuple((n,) for n in x.shape)
+        lines = line_quantiles.gathered(x, (axis,), limit) if x.size else rechunk(x, whole)
+    ranks = map_blocks(
+        partial(_rank_block, axis=axis, method=method, omit=omit, to=dtype),
+        lines,
+        **declared_by(lines),
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype),
+        token="rank",
+    )
+    return rechunk(ranks, x.chunks)
+
+
 def _checked(name: str, a: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
     """Return an array and the axes to reduce; refuse elements that the function does not take."""
     x = sortable(name, a)
@@ -175,6 +283,12 @@ def _found(
 
 
 # Inside the task.
+
+
+@casts
+def _rank_block(x: Any, *, axis: int, method: Ties, omit: bool, to: np.dtype[Any]) -> Any:
+    ranks = ranks_of_lines(np.moveaxis(x, axis, -1), method, omit, to)
+    return np.moveaxis(ranks, -1, axis)
 
 
 def _of_distinct(spec: Repeats, state: Any) -> Any:
