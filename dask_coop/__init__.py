@@ -115,7 +115,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
-from dask_coop.api.ranks import mode, nunique, rankdata
+from dask_coop.api.ranks import mode, nunique, percentileofscore, rankdata
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -237,6 +237,7 @@ __all__ = [
     "norm",
     "nunique",
     "percentile",
+    "percentileofscore",
     "prod",
     "ptp",
     "quantile",

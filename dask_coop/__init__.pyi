@@ -1764,6 +1764,12 @@ def percentile(
     recompute: bool = False,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def percentileofscore(
+    a: Any,
+    score: Any,
+    kind: Literal["rank", "weak", "strict", "mean"] = "rank",
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array: ...
 @overload
 def prod(
     a: _L,
@@ -2242,6 +2248,7 @@ __all__ = [
     "norm",
     "nunique",
     "percentile",
+    "percentileofscore",
     "prod",
     "ptp",
     "quantile",

@@ -1,4 +1,4 @@
-"""Ranks of elements, and how often they repeat: rankdata, mode, nunique."""
+"""Ranks of elements, and how often they repeat: rankdata, percentileofscore, mode, nunique."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import dask.array as da
 import numpy as np
 from dask import config
 from dask.array.core import map_blocks, stack
+from dask.array.creation import empty_like
+from dask.array.routines import where
 from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
@@ -26,6 +29,7 @@ from dask_coop.api.arguments import (
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import ModeResult
 from dask_coop.api.scan_arguments import flatten
+from dask_coop.api.sums import count_nonzero
 from dask_coop.api.topk import is_too_long
 from dask_coop.api.unique import sortable
 from dask_coop.chunks.distinct import distinct
@@ -91,8 +95,7 @@ def rankdata(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    if nan_policy not in ("propagate", "omit"):
-        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
+    _check_policy(nan_policy)
     x = sortable("rankdata", a)
     if x.dtype.kind not in "biufmM":
         raise Refused(f"rankdata does not take dtype {x.dtype}; it takes real numbers and dates")
@@ -103,6 +106,76 @@ def rankdata(
     along = validate_axis(as_integer("rankdata", "axis", axis), x.ndim)
     counts = method != "average" and x.dtype.kind in "biu"
     return _ranked(x, along, method, nan_policy == "omit", np.dtype("i8" if counts else "f8"))
+
+
+@public("blockwise", dask=False)
+def percentileofscore(
+    a: Any,
+    score: Any,
+    kind: Literal["rank", "weak", "strict", "mean"] = "rank",
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array:
+    """Return the percentage of all elements that are less than a score.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks, of any shape.
+    score : array_like
+        Numbers that are known, not lazy. Elements are compared with them one score at a time, so
+        there should be few.
+    kind : {"rank", "weak", "strict", "mean"}
+        The elements that count: those less than the score and, of those equal to it, half and one
+        half more, "rank"; all, "weak"; none, "strict"; or half, "mean".
+    nan_policy : {"propagate", "omit"}
+        Whether percentages are NaN if an element is, or NaN are left out.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, float64, of the shape of `score`, as :func:`scipy.stats.percentileofscore` returns it.
+
+    Raises
+    ------
+    TypeError
+        If elements or scores have another dtype, or are masked or lazy.
+    ValueError
+        If `kind` or `nan_policy` has another value.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.percentileofscore(da.from_array([1, 2, 3, 4], chunks=2), 3))
+    75.0
+    """
+    if kind not in ("rank", "weak", "strict", "mean"):
+        raise ValueError(f"kind must be one of rank, weak, strict, mean, got {kind!r}")
+    _check_policy(nan_policy)
+    x = sortable("percentileofscore", a)
+    if x.dtype.kind not in "biuf":
+        raise Refused(f"percentileofscore does not take dtype {x.dtype}; it takes real numbers")
+    if is_dask_collection(score):
+        raise TypeError("score must be known, not lazy; compute it first")
+    scores = np.asarray(score)
+    if scores.dtype.kind not in "biuf":
+        raise TypeError(f"score takes real numbers, got dtype {scores.dtype}")
+    size, missing = count_nonzero(x == x), count_nonzero(x != x)
+    percentages = []
+    for one_score in scores.reshape(-1):
+        below = count_nonzero(x < one_score)
+        upto = below if kind == "strict" else count_nonzero(x <= one_score)
+        counts = {"rank": below + upto + (below < upto), "mean": below + upto}
+        of_kind = counts[kind] * 50.0 if kind in counts else upto * 100.0
+        lacks = (size == 0) | bool(one_score != one_score)
+        if nan_policy == "propagate":
+            lacks = lacks | (missing > 0)
+        percentages.append(where(lacks, np.nan, of_kind / where(size > 0, size, 1)))
+    if not scores.ndim:
+        return percentages[0]
+    if not percentages:
+        return empty_like(x, shape=scores.shape, chunks=scores.shape, dtype="f8")
+    return stack(percentages).reshape(scores.shape)
 
 
 @public("reduction", dask=False)
@@ -158,8 +231,7 @@ def mode(
     >>> int(found.mode), int(found.count)
     (3, 2)
     """
-    if nan_policy not in ("propagate", "omit"):
-        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
+    _check_policy(nan_policy)
     skipna = nan_policy == "omit"
     x, axes = _checked("mode", a, axis)
     if any(x.shape[d] == 0 for d in axes):
@@ -216,6 +288,11 @@ def nunique(
     x, axes = _checked("nunique", a, axis)
     (counts,) = _found("nunique", x, axes, [Repeats("nunique", bool(dropna))], keepdims)
     return counts
+
+
+def _check_policy(nan_policy: str) -> None:
+    if nan_policy not in ("propagate", "omit"):
+        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
 
 
 def _ranked(x: da.Array, axis: int, method: Ties, omit: bool, dtype: np.dtype[Any]) -> da.Array:

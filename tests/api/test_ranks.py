@@ -68,3 +68,30 @@ def test_what_has_no_ranks_is_refused() -> None:
         dc.rankdata(x[x[:, 0] > 0])
     with pytest.raises(np.exceptions.AxisError):
         dc.rankdata(x, axis=2)
+
+
+@pytest.mark.parametrize("kind", ["rank", "weak", "strict", "mean"])
+@pytest.mark.parametrize("policy", ["propagate", "omit"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_percentages_are_scipys(xp: Any, kind: Any, policy: Any, missing: bool) -> None:
+    array = np.random.default_rng(0).integers(0, 9, (9, 11)).astype("f8")
+    array[::3, ::2] = np.nan if missing else 0.5
+    x, scores = to_chunks(xp, array, 4), np.array([[-1, 0.5, 3], [9, 7.5, np.nan]])
+    found = to_numpy(xp, dc.percentileofscore(x, scores, kind, policy))
+    expected = stats.percentileofscore(array.reshape(-1), scores, kind, policy)
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    alone = to_numpy(xp, dc.percentileofscore(x, 3, kind, policy))
+    np.testing.assert_allclose(alone, expected[0, 2], rtol=1e-15)
+
+
+def test_percentages_of_nothing() -> None:
+    assert np.isnan(dc.percentileofscore(da.zeros(0), 1).compute())
+    assert dc.percentileofscore(da.ones(3), np.zeros((0, 2))).compute().shape == (0, 2)
+    with pytest.raises(ValueError, match="kind must be one of rank, weak, strict, mean, got 'b'"):
+        dc.percentileofscore(da.ones(3), 1, "b")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="score must be known, not lazy"):
+        dc.percentileofscore(da.ones(3), da.ones(3))
+    with pytest.raises(TypeError, match="score takes real numbers, got dtype <U1"):
+        dc.percentileofscore(da.ones(3), "a")
+    with pytest.raises(TypeError, match="percentileofscore does not take dtype complex128"):
+        dc.percentileofscore(da.ones(3) * 1j, 1)

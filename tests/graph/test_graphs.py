@@ -187,6 +187,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "counts of values": dc.unique(x, return_counts=True)[1],
         "frequent values": dc.value_counts(x, n=3)[0],
         "ranks": dc.rankdata(x, "min", axis=1),
+        "percentile of a score": dc.percentileofscore(x, 4),
         "mode": dc.mode(x, axis=None).mode,
         "modes": dc.mode(x).mode,
         "count of modes": dc.mode(x, axis=1).count,
@@ -222,7 +223,7 @@ def exchanged(x: da.Array) -> dict[str, da.Array]:
     """Return sorts of lines that are too long to gather."""
     with dask.config.set({"array.chunk-size": "1B"}):
         return {
-            "sort of long lines": dc.sort(x, axis=0),
+            "sort of a long line": dc.sort(x, axis=None),
             "argsort of a long line": dc.argsort(x, axis=None, stable=True),
             "ranks of a long line": dc.rankdata(x),
         }
@@ -299,6 +300,10 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "distinct values": dc.unique(x),
         "places among values": dc.unique(x, return_inverse=True)[1],
         "frequent values": dc.value_counts(x)[0],
+        "mode": dc.mode(x, None).mode,
+        "nunique": dc.nunique(x),
+        "ranks": dc.rankdata(x),
+        "percentile of a score": dc.percentileofscore(x, 4),
         "isin": dc.isin(x, x),
         "searchsorted": dc.searchsorted(x.reshape(1), x),
         "groups": dc.groupby_reduce(x.reshape(1), [3], func="mean")[0],
@@ -392,7 +397,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "sort": np.sort(array, 0),
         "argsort": np.argsort(array, 1, stable=True),
         "ranks of a long line": stats.rankdata(array),
-        "sort of long lines": np.sort(array, 0),
+        "sort of a long line": np.sort(array, None),
         "argsort of a long line": np.argsort(array, None, stable=True),
         "transpose": array.T,
         "matmul": (array @ array.T).astype(int),
@@ -444,6 +449,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "places among values": np.unique(array, return_inverse=True)[1],
         "places among values and NaN": np.unique(array, return_inverse=True)[1],
         "counts of values": np.unique(array, return_counts=True)[1],
+        "percentile of a score": stats.percentileofscore(array.reshape(-1), 4),
         "ranks": stats.rankdata(array, "min", axis=1).astype("f8"),
         "mode": stats.mode(array, axis=None).mode,
         "modes": stats.mode(array).mode,

@@ -39,7 +39,8 @@ _RULES = {
     "sum": "cumulative_sum move_sum integral_image norm",
     "difference": "move_std ptp",
     "square": "move_var",
-    "place": "skew kurtosis argtopk argsort nunique rankdata searchsorted isin digitize",
+    "place": "skew kurtosis argtopk argsort nunique rankdata percentileofscore searchsorted isin "
+    "digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
@@ -62,6 +63,7 @@ _ALIKE = {
     "digitize": "bins",
     "searchsorted": "v",
     "isin": "test_elements",
+    "percentileofscore": "score",
     **dict.fromkeys(["min", "max", "nanmin", "nanmax", "sum", "nansum"], "initial"),
 }
 
