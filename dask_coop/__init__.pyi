@@ -17,6 +17,7 @@ from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.call.results import LinregressResult as LinregressResult
+from dask_coop.api.call.results import ModeResult
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
