@@ -86,7 +86,6 @@ def test_units_of_results(name: str, units: str) -> None:
         *named("place", "percentileofscore", "searchsorted", "isin", "digitize"),
         *named("truth"),
     ],
-    [*named("place", "percentileofscore", "searchsorted", "isin", "digitize"), *named("truth")],
 )
 def test_places_and_numbers_of_elements_have_no_units(name: str) -> None:
     x = quantity()
