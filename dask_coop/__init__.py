@@ -129,6 +129,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.ranks import mode, nunique, percentileofscore, rankdata
 from dask_coop.api.runs import (
     count_in_runs,
     count_runs,
@@ -244,6 +245,7 @@ __all__ = [
     "mean",
     "median",
     "min",
+    "mode",
     "moment",
     "move_max",
     "move_mean",
@@ -267,10 +269,13 @@ __all__ = [
     "nanvar",
     "nonzero",
     "norm",
+    "nunique",
     "percentile",
+    "percentileofscore",
     "prod",
     "ptp",
     "quantile",
+    "rankdata",
     "reduce",
     "report",
     "run_events",

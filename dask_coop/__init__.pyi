@@ -17,6 +17,7 @@ from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.call.results import LinregressResult as LinregressResult
+from dask_coop.api.call.results import ModeResult
 from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.reduce import StatisticName
@@ -30,6 +31,7 @@ from dask_coop.api.selection import Sizes
 from dask_coop.api.topk import SortKind
 from dask_coop.api.windows import Mode
 from dask_coop.chunks.backend import Side
+from dask_coop.chunks.ranks import Ties
 from dask_coop.cluster.plugin import CoopPlugin as CoopPlugin
 from dask_coop.errors import CooperativeTimeout as CooperativeTimeout
 from dask_coop.errors import Declined as Declined
@@ -1313,6 +1315,14 @@ def min(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def mode(
+    a: Any,
+    axis: Axis = 0,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> ModeResult: ...
 @overload
 def moment(
     a: _L,
@@ -2002,6 +2012,33 @@ def norm(
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
+def nunique(
+    a: _L,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def percentile(
     a: _L,
     q: Any,
@@ -2045,6 +2082,12 @@ def percentile(
     split_every: int | None = None,
     recompute: bool = False,
     engine: Engine = "auto",
+) -> da.Array: ...
+def percentileofscore(
+    a: Any,
+    score: Any,
+    kind: Literal["rank", "weak", "strict", "mean"] = "rank",
+    nan_policy: Literal["propagate", "omit"] = "propagate",
 ) -> da.Array: ...
 @overload
 def prod(
@@ -2156,6 +2199,13 @@ def quantile(
     split_every: int | None = None,
     recompute: bool = False,
     engine: Engine = "auto",
+) -> da.Array: ...
+def rankdata(
+    a: Any,
+    method: Ties = "average",
+    *,
+    axis: int | None = None,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
 ) -> da.Array: ...
 def reduce(
     x: Any,
@@ -2532,6 +2582,7 @@ __all__ = [
     "mean",
     "median",
     "min",
+    "mode",
     "moment",
     "move_max",
     "move_mean",
@@ -2555,10 +2606,13 @@ __all__ = [
     "nanvar",
     "nonzero",
     "norm",
+    "nunique",
     "percentile",
+    "percentileofscore",
     "prod",
     "ptp",
     "quantile",
+    "rankdata",
     "reduce",
     "report",
     "run_events",

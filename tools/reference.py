@@ -20,7 +20,7 @@ SECTIONS = {
     "Reductions": "sums moments paired extrema norm",
     "Scans": "cumulative",
     "Histograms": "histograms",
-    "Order and selection": "order topk selection unique",
+    "Order and selection": "order topk selection unique ranks",
     "Groups": "groups",
     "Windows and gaps": "windows fills",
     "Runs": "runs",

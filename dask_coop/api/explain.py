@@ -49,6 +49,7 @@ from dask_coop.graph import (
     windows,
 )
 from dask_coop.graph.files import writing
+from dask_coop.graph.sorting import exchange
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -444,12 +445,14 @@ def _groups_of(lift: Task) -> int:
 
 
 def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
-    """Return how windows, areas, joins or positions of groups are made; empty if none are."""
+    """Return how lines are sorted, or windows, areas or joins are made; empty if none are."""
     if ends := calls.get(windows.reduce_windows):
         how = f"windows over {_count(len(ends), 'chunk')}"
         if lifted:
             how += f", with states of {_count(lifted, 'part')} between their ends"
         return how
+    if runs := calls.get(exchange.sort_chunk) or calls.get(exchange.argsort_chunk):
+        return f"{_count(len(runs), 'chunk')} sorted, then slices of these merged"
     if areas := calls.get(windows.areas_of_block):
         return f"areas between the samples of {_count(len(areas), 'chunk')}"
     if joins := calls.get(joined.join):

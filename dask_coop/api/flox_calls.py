@@ -28,12 +28,23 @@ from dask_coop.graph.grouped import Known
 #: Reductions that return one element of each group, in the dtype of the array.
 _PICKING = {"min", "max", "nanmin", "nanmax", "first", "last", "nanfirst", "nanlast"}
 
-#: flox's reductions, except modes.
+#: flox's reductions.
 _REDUCTIONS = _PICKING | {"any", "all", "count"}
 _REDUCTIONS |= {
     f"{nan}{name}"
     for nan in ("", "nan")
-    for name in ["sum", "prod", "mean", "var", "std", "argmin", "argmax", "median", "quantile"]
+    for name in [
+        "sum",
+        "prod",
+        "mean",
+        "var",
+        "std",
+        "argmin",
+        "argmax",
+        "median",
+        "quantile",
+        "mode",
+    ]
 }
 
 #: Sums and products of no elements.

@@ -6,6 +6,9 @@ chunks are rechunked along the other axes, and each is then sorted alone::
     a b | c d                 a b c d
     ----+----   --rechunk-->  -------   --sort each-->
     e f | g h                 e f g h
+
+Lines too long to gather stay in several chunks, which are sorted together
+(`dask_coop.graph.sorting.exchange`).
 """
 
 from __future__ import annotations
@@ -16,20 +19,31 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
+from dask import config
 from dask.array.blockwise import blockwise
-from dask.array.core import asanyarray, map_blocks, normalize_chunks
+from dask.array.core import asanyarray, map_blocks, normalize_chunks, stack
 from dask.array.utils import validate_axis
 from dask.tokenize import tokenize
+from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.topk import best, rank
-from dask_coop.api.arguments import SplitEvery, as_integer, has_unknown_size, rechunk
+from dask_coop.api.arguments import (
+    SplitEvery,
+    as_dtype,
+    as_integer,
+    has_unknown_size,
+    rechunk,
+    without_empty,
+)
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph.selection import even
+from dask_coop.graph.sorting import exchange
 
 #: NumPy's names of sorting algorithms, and whether each is stable.
 _KINDS = {None: False, "quicksort": False, "heapsort": False, "mergesort": True, "stable": True}
@@ -161,11 +175,17 @@ def sort(
 ) -> da.Array:
     """Sort the elements along an axis, NaN last.
 
-    Tasks gather whole lines: several chunks along the axis become one, and the other axes are cut
-    so that chunks keep about their size. A task holds whole lines and their sorted copy, so memory
-    must hold at least one line twice. If chunk sizes along the axis are unknown, the other axes are
-    not cut: a task takes all chunks that follow one another along the axis. To find only the first
-    or last few, use :func:`topk`, which gathers nothing.
+    Lines of up to ``array.chunk-size`` in Dask's configuration are gathered: several chunks along
+    the axis become one, and the other axes are cut so that chunks keep about their size. A task
+    holds whole lines and their sorted copy. If chunk sizes are unknown, lines of any length are
+    gathered and the other axes are not cut: a task takes all chunks that follow one another along
+    the axis. To find only the first or last few, use :func:`topk`, which gathers nothing.
+
+    Longer lines stay in as many chunks. Each chunk is sorted, samples tell where the sorted chunks
+    must be divided so that results have equal sizes, and their slices are exchanged and merged. No
+    task holds more than about two chunks and their copy. With k chunks there are about
+    ``4 k + k min(k, 2 sqrt(k))`` tasks, the latter of which only cut. Lines of an array of several
+    axes are sorted one by one in this way.
 
     Parameters
     ----------
@@ -187,7 +207,8 @@ def sort(
     Returns
     -------
     dask.array.Array
-        Lazy, of `a`'s shape and dtype, in one chunk along `axis`, of the kind of `a`'s chunks.
+        Lazy, of `a`'s shape and dtype, of the kind of `a`'s chunks: in one chunk along `axis`, or
+        for longer lines in chunks of sizes that differ by at most one.
 
     Raises
     ------
@@ -196,6 +217,11 @@ def sort(
     AxisError, ValueError
         If `a` has no such axis, `kind` is none of those above or is given with `stable`, or `order`
         is given.
+
+    Notes
+    -----
+    P. J. Varman et al., "Merging multiple lists on hierarchical-memory multiprocessors", Journal of
+    Parallel and Distributed Computing 12, 1991, divides sorted lists at exact ranks.
 
     Examples
     --------
@@ -212,7 +238,8 @@ def sort(
 def argsort() -> None:
     """Return the indices that would sort the elements along an axis.
 
-    Tasks gather whole lines as for :func:`sort`, and need more memory: an index takes eight bytes.
+    Tasks gather lines, or exchange slices of them, as for :func:`sort`, and need more memory: an
+    index takes eight bytes.
 
     Parameters
     ----------
@@ -269,6 +296,8 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: 
         x, axis = _gathered(x, None) if has_unknown_size(x) else flatten(x), -1
     along = validate_axis(as_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
+    if is_too_long(x, along):
+        return _exchanged(name, x, along, stable, descending)
     return map_blocks(
         partial(_sort_block, function=name, axis=along, stable=stable, descending=descending),
         _whole_lines(x, along),
@@ -277,6 +306,44 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: 
         meta=chunks.zeros_like(x._meta, dtype),
         name=f"{name}-{tokenize(x, along, stable, descending)}",
     )
+
+
+def is_too_long(x: da.Array, axis: int) -> bool:
+    """Return whether the lines along an axis are in several chunks, and too long to gather."""
+    if has_unknown_size(x) or not x.size or sum(n > 0 for n in x.chunks[axis]) == 1:
+        return False
+    return bool(x.shape[axis] * x.dtype.itemsize > parse_bytes(config.get("array.chunk-size")))
+
+
+def _exchanged(name: str, x: da.Array, axis: int, stable: bool, descending: bool) -> da.Array:
+    """Sort lines in several chunks, line by line."""
+    if x.ndim > 1:
+        other = 0 if axis else 1
+        planes = (x[(slice(None),) * other + (i,)] for i in range(x.shape[other]))
+        along = max(axis - 1, 0)
+        return stack([_exchanged(name, y, along, stable, descending) for y in planes], other)
+    native, indices = as_dtype(x, x.dtype.newbyteorder("=")), name == "argsort"
+    keys, backward = native, False
+    if descending:
+        mirrored = _mirrored(np.zeros(1, native.dtype))
+        # A stable sort of the elements from the last to the first keeps equal ones in their order.
+        backward = mirrored is None
+        keys = native[::-1] if backward else _mapped(native, mirrored.dtype)
+    keys = without_empty(keys)
+    sizes = even(x.size, keys.npartitions)
+    ordered = exchange.sort(keys, sizes, indices=indices, stable=stable)
+    if backward:
+        ordered = x.size - 1 - ordered[::-1] if indices else ordered[::-1]
+    elif descending and not indices:
+        ordered = _mapped(ordered, native.dtype)
+    return ordered if indices else as_dtype(ordered, x.dtype)
+
+
+def _mapped(x: da.Array, dtype: np.dtype[Any]) -> da.Array:
+    """Return the mirrored elements of `x`, as `dtype`."""
+    meta = chunks.zeros_like(x._meta, dtype)
+    mirror = partial(_mirror_block, to=dtype)
+    return map_blocks(mirror, x, **declared_by(x), dtype=dtype, meta=meta, token="mirror")
 
 
 def _whole_lines(x: da.Array, axis: int) -> da.Array:
@@ -352,6 +419,11 @@ def _sort_block(x: Any, *, function: str, axis: int, stable: bool, descending: b
     if function == "argsort":
         return ordered
     return _mirrored(ordered).view(native.dtype).astype(x.dtype, copy=False)
+
+
+@casts
+def _mirror_block(x: Any, *, to: np.dtype[Any]) -> Any:
+    return _mirrored(x).view(to)
 
 
 def _mirrored(x: Any) -> Any:

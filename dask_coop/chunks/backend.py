@@ -223,6 +223,9 @@ class ChunkBackend(Protocol):
         A `stable` sort keeps equal elements in their order.
         """
 
+    def merge_sorted(self, xs: Sequence[Array], stable: bool) -> Array:
+        """Return the elements of several sorted arrays of one axis, sorted."""
+
     def matmul(
         self, a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO
     ) -> Array:

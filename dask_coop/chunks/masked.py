@@ -141,6 +141,7 @@ order_statistics = _refusing("quantile")
 codes = lift_groups = _refusing("groupby_reduce")
 digitize, isin, searchsorted = map(_refusing, ("digitize", "isin", "searchsorted"))
 transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort", "matmul"))
+merge_sorted = sort
 
 
 def _valid(x: Array) -> Array | None:

@@ -32,6 +32,7 @@ from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.statistics import Fill
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder, Values
+from dask_coop.chunks.repeats import Repeats
 from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.line_quantiles import quantiles_of_lines
 
@@ -48,7 +49,7 @@ class Form(NamedTuple):
     ----------
     name : str
         The name of the statistic.
-    quantiles : Quantiles
+    quantiles : Quantiles or Repeats
     result : dtype
         The dtype of quantiles.
     dtype : dtype
@@ -57,7 +58,7 @@ class Form(NamedTuple):
     """
 
     name: str
-    quantiles: Quantiles
+    quantiles: Quantiles | Repeats
     result: np.dtype[Any]
     dtype: np.dtype[Any]
     fill: Fill

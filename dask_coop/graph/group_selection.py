@@ -39,6 +39,7 @@ from dask_coop.algebra.group_digits import (
     first_digit,
     settle,
 )
+from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder
 from dask_coop.graph.group_quantiles import COUNT, Coded, Form, as_coder
@@ -186,6 +187,7 @@ def finalize(digits: GroupDigits, coder: Coder, form: Form, to: str) -> Any:
     low, high, gamma = finish(digits)
     assert digits.lengths is not None
     missing = digits.sizes == 0
+    assert isinstance(form.quantiles, Quantiles)
     values = interpolated(low, high, gamma, missing, form.quantiles, form.result)
     values = np.where(digits.lengths == 0, form.nothing, values)
     values = form.filled(values, digits.valid).astype(form.dtype, copy=False)

@@ -20,6 +20,7 @@ from dask.array.core import Array
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.repeats import Repeats
 
 #: The bytes that are sorted in less time than a task takes to start.
 _SMALL = 2**18
@@ -56,7 +57,7 @@ def quantiles(
     x : dask.array.Array
     axes : tuple of int
         Sorted and not negative.
-    spec : Quantiles or Delayed
+    spec : Quantiles, Repeats, or Delayed of quantiles
     weights : dask.array.Array, optional
         Has the shape of `x`.
     shape : tuple of int
@@ -95,7 +96,7 @@ _HOST_BYTES = 1 << 20
 
 @casts
 def _of_lines(
-    x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles, result: np.dtype[Any]
+    x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles | Repeats, result: np.dtype[Any]
 ) -> Any:
     """Return the quantiles of the lines of a block."""
     values, counts = quantiles_of_lines(x, axes, spec, result)
@@ -107,7 +108,7 @@ def _of_lines(
 def quantiles_of_lines(
     x: Any,
     axes: tuple[int, ...],
-    spec: Quantiles,
+    spec: Quantiles | Repeats,
     result: np.dtype[Any],
     index: Any = None,
 ) -> tuple[Any, Any]:
@@ -116,6 +117,12 @@ def quantiles_of_lines(
     Both are on the host if they are few. With `index`, lines are those of ``x[..., index]`` along
     the last axis.
     """
+    if isinstance(spec, Repeats):
+        if index is not None:
+            return spec.of_lines(x[..., index])
+        kept = [d for d in range(x.ndim) if d not in axes]
+        shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
+        return spec.of_lines(x.transpose(*kept, *axes).reshape(shape))
     length = math.prod(x.shape[d] for d in axes) if index is None else index.shape[-1]
     # Without skipna, only lines without NaN have quantiles, and these have one length.
     sizes = np.arange(length + 1) if spec.skipna else np.array([length])
@@ -192,6 +199,8 @@ def _missing(dtype: np.dtype[Any]) -> Any:
     return dtype.type("nan") if dtype.kind == "f" else np.array("NaT", dtype)
 
 
-def _shaped(result: Any, x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles) -> Any:
+def _shaped(
+    result: Any, x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles | Repeats
+) -> Any:
     kept = (1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
-    return result.reshape(*spec.shape, *kept)
+    return result.reshape((*spec.shape, *kept))

@@ -25,7 +25,10 @@ flox = pytest.importorskip("flox")
 pandas = pytest.importorskip("pandas")
 
 FLOAT = sorted(
-    name for name in flox_calls._REDUCTIONS if "arg" not in name and "quantile" not in name
+    name
+    for name in flox_calls._REDUCTIONS
+    # flox fails on modes.
+    if not any(word in name for word in ("arg", "quantile", "mode"))
 )
 
 #: What a call may ask for besides, by the kinds of labels.
@@ -301,7 +304,7 @@ def test_what_is_not_served_is_refused() -> None:
     sparse = flox.ReindexStrategy(blockwise=False, array_type=flox.ReindexArrayType.SPARSE_COO)
     for by, kwargs, match in [
         ((labels,), {"func": mean}, "must be a name, got an object of type Aggregation"),
-        ((labels,), {"func": "mode"}, "no reduction 'mode'"),
+        ((labels,), {"func": "nunique"}, "no reduction 'nunique'"),
         ((labels,), {"func": "logsumexp"}, "no reduction 'logsumexp'"),
         ((labels,), {"func": ["sum", "mean"]}, "of type list"),
         ((labels,), {"func": "sum", "reindex": sparse}, "not sparse"),

@@ -81,7 +81,11 @@ def test_units_of_results(name: str, units: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*named("place", "searchsorted", "isin", "digitize"), *named("truth")]
+    "name",
+    [
+        *named("place", "percentileofscore", "searchsorted", "isin", "digitize"),
+        *named("truth"),
+    ],
 )
 def test_places_and_numbers_of_elements_have_no_units(name: str) -> None:
     x = quantity()
@@ -194,6 +198,7 @@ def test_what_elements_are_compared_with_is_converted() -> None:
     np.testing.assert_array_equal(
         dc.digitize(x, cm([150, 450.0], "cm")).compute(), np.digitize(HOST, [1.5, 4.5])
     )
+    assert dc.percentileofscore(x, cm([250.0], "cm")).compute() == 37.5
     np.testing.assert_array_equal(dc.searchsorted(dc.sort(x), cm([250.0], "cm")).compute(), [3])
     assert magnitudes(dc.max(x, initial=cm(1, "km"))) == 1000
     assert magnitudes(dc.sum(x, initial=cm(1, "km"))) == 1031

@@ -76,6 +76,8 @@ FAMILIES = {
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),
+    "repeats": Family(order.draw_repeats, order.expect_repeats, 1),
+    "ranks": Family(order.draw_ranks, order.expect_ranks, 1),
     "sort": Family(order.draw_sort, order.expect_sort, 1),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 import dask_coop as dc
 from fuzz import draw
@@ -42,8 +43,72 @@ def draw_sort(rng: draw.Generator) -> Case:
     # Complex numbers with NaN in one half have no order that NumPy documents.
     if array.dtype.kind != "c" and draw.chance(rng, 0.3):
         options["descending"] = True
-    kind = OfUnknown if array.size and draw.chance(rng, 0.2) else Case
+    kind = Case
+    axis = options["axis"]
+    # Each long line has tasks of its own.
+    are_few = axis is None or array.size <= 50 * array.shape[axis]
+    if array.size and draw.chance(rng, 0.4):
+        kind = OfLongLines if are_few and draw.chance(rng, 0.5) else OfUnknown
     return kind("sort", name, (draw.operand(rng, array),), {}, options)
+
+
+def draw_repeats(rng: draw.Generator) -> Case:
+    """Draw lines whose most frequent elements, or numbers of distinct elements, are wanted."""
+    array = draw.values(rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1))
+    name = draw.pick(rng, ["mode", "nunique"]) if array.size else "nunique"
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    if draw.chance(rng, 0.5):
+        options |= {"nan_policy": "omit"} if name == "mode" else {"dropna": False}
+    return Case("repeats", name, (draw.operand(rng, array),), {}, options)
+
+
+def expect_repeats(case: Case) -> list[Expected]:
+    """Return what is found in the distinct elements of each line and their counts."""
+    axis, x = case.option("axis"), case.x
+    lines = x.reshape(-1) if axis is None else np.moveaxis(x, axis, -1)
+    found = np.empty((2, *lines.shape[:-1]), object)
+    for at in np.ndindex(*lines.shape[:-1]):
+        values, counts = np.unique(lines[at].astype(_sortable(x.dtype)), return_counts=True)
+        counts = np.where(values == values, counts, 0 if _drops(case) else counts)
+        found[(0, *at)] = values[counts.argmax()] if len(values) else 0
+        found[(1, *at)] = (counts > 0).sum() if case.function == "nunique" else counts.max()
+    if case.function == "nunique":
+        return [Expected(found[1].astype("i8"))]
+    return [Expected(found[0].astype(x.dtype)), Expected(found[1].astype("i8"))]
+
+
+def _sortable(dtype: Any) -> Any:
+    # NumPy's sort of float16 itself is not to be trusted (chunks/numpy/sorting.py).
+    return "f4" if dtype == "f2" else dtype
+
+
+def _drops(case: Case) -> bool:
+    if case.function == "mode":
+        return bool(case.option("nan_policy", "propagate") == "omit")
+    return bool(case.option("dropna", True))
+
+
+def draw_ranks(rng: draw.Generator) -> Case:
+    """Draw lines to be ranked, gathered ones or ones that are too long."""
+    array = draw.values(rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1))
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    options["method"] = draw.pick(rng, ["average", "min", "max", "dense", "ordinal"])
+    if draw.chance(rng, 0.5):
+        options["nan_policy"] = "omit"
+    axis = options["axis"]
+    are_few = array.size > 0 and (axis is None or array.size <= 50 * array.shape[axis])
+    kind = OfLongLines if are_few and draw.chance(rng, 0.5) else Case
+    return kind("ranks", "rankdata", (draw.operand(rng, array),), {}, options)
+
+
+def expect_ranks(case: Case) -> list[Expected]:
+    """Return SciPy's ranks."""
+    x, method, axis = case.x, case.option("method"), case.option("axis")
+    policy = case.option("nan_policy", "propagate")
+    found = stats.rankdata(x, method, axis=axis, nan_policy=policy) if x.size else x * 1.0
+    counts = method != "average" and x.dtype.kind in "biu"
+    found = found.reshape(-1) if axis is None else found
+    return [Expected(found.astype("i8" if counts else "f8"))]
 
 
 @dataclass(frozen=True)
@@ -66,6 +131,19 @@ class OfUnknown(Case):
 def _forget(x: Any) -> Any:
     first = x[(slice(None), *(0,) * (x.ndim - 1))]
     return dc.select(x, first.map_blocks(lambda b: (b == 0) | True))
+
+
+@dataclass(frozen=True)
+class OfLongLines(Case):
+    """The same of lines that are too long to gather."""
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return {"array.chunk-size": "1B"}
+
+    def code(self, xp: Any) -> str:
+        """Return the call as a line of Python."""
+        return f"dask.config.set({self._settings}); {super().code(xp)}"
 
 
 def expect_topk(case: Case) -> list[Expected]:

@@ -22,6 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
+from scipy import stats
 from support import runs
 from support.calls import refuse
 from support.clusters import cluster
@@ -81,6 +82,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "argtopk": dc.argtopk(x, -3, axis=0, split_every=2),
         "sort": dc.sort(x, axis=0),
         "argsort": dc.argsort(x, axis=1, stable=True),
+        **exchanged(x),
         "transpose": dc.transpose(x, contiguous=True),
         "view": dc.transpose(x),
         "copy": dc.transpose(x, (0, 1), contiguous=True),
@@ -199,6 +201,13 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "places among values and NaN": dc.unique(x, return_inverse=True, equal_nan=False)[1],
         "counts of values": dc.unique(x, return_counts=True)[1],
         "frequent values": dc.value_counts(x, n=3)[0],
+        "ranks": dc.rankdata(x, "min", axis=1),
+        "percentile of a score": dc.percentileofscore(x, 4),
+        "mode": dc.mode(x, axis=None).mode,
+        "modes": dc.mode(x).mode,
+        "count of modes": dc.mode(x, axis=1).count,
+        "nunique": dc.nunique(x),
+        "nunique of lines": dc.nunique(x, axis=1, keepdims=True),
         "shares of values": dc.value_counts(x, normalize=True, ascending=True)[1],
         "isin": dc.isin(x, dc.sum(x, axis=0) / 4),
         "not isin": dc.isin(x, dc.sum(x, axis=0) / 3, invert=True),
@@ -223,6 +232,16 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
+
+
+def exchanged(x: da.Array) -> dict[str, da.Array]:
+    """Return sorts of lines that are too long to gather."""
+    with dask.config.set({"array.chunk-size": "1B"}):
+        return {
+            "sort of a long line": dc.sort(x, axis=None),
+            "argsort of a long line": dc.argsort(x, axis=None, stable=True),
+            "ranks of a long line": dc.rankdata(x),
+        }
 
 
 def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
@@ -307,6 +326,10 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "distinct values": dc.unique(x),
         "places among values": dc.unique(x, return_inverse=True)[1],
         "frequent values": dc.value_counts(x)[0],
+        "mode": dc.mode(x, None).mode,
+        "nunique": dc.nunique(x),
+        "ranks": dc.rankdata(x),
+        "percentile of a score": dc.percentileofscore(x, 4),
         "isin": dc.isin(x, x),
         "searchsorted": dc.searchsorted(x.reshape(1), x),
         "groups": dc.groupby_reduce(x.reshape(1), [3], func="mean")[0],
@@ -399,6 +422,9 @@ def expectations(array: Any) -> dict[str, Any]:
         "argtopk": np.argsort(array, 0, stable=True)[:3],
         "sort": np.sort(array, 0),
         "argsort": np.argsort(array, 1, stable=True),
+        "ranks of a long line": stats.rankdata(array),
+        "sort of a long line": np.sort(array, None),
+        "argsort of a long line": np.argsort(array, None, stable=True),
         "transpose": array.T,
         "matmul": (array @ array.T).astype(int),
         "shortest paths": (array[:, None] + array).min(2),
@@ -458,6 +484,13 @@ def expectations(array: Any) -> dict[str, Any]:
         "places among values": np.unique(array, return_inverse=True)[1],
         "places among values and NaN": np.unique(array, return_inverse=True)[1],
         "counts of values": np.unique(array, return_counts=True)[1],
+        "percentile of a score": stats.percentileofscore(array.reshape(-1), 4),
+        "ranks": stats.rankdata(array, "min", axis=1).astype("f8"),
+        "mode": stats.mode(array, axis=None).mode,
+        "modes": stats.mode(array).mode,
+        "count of modes": stats.mode(array, axis=1).count,
+        "nunique": len(np.unique(array)),
+        "nunique of lines": np.array([[len(np.unique(line))] for line in array]),
         "frequent values": np.array([0.0, 1, 2]),
         "shares of values": np.sort(np.unique(array, return_counts=True)[1]) / array.size,
         "isin": np.isin(array, array.sum(0) / 4),

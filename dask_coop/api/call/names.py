@@ -45,7 +45,7 @@ _FOREIGN = {
     r"(?:longest_spell|max_run\w*|maximum_consecutive\w*)": "longest_run",
     r"(?:find_events)": "run_events",
     r"(?:partition|top_k|nlargest|nsmallest)": "topk",
-    r"(?:distinct|nunique|unique_\w+)": "unique",
+    r"(?:distinct|unique_\w+)": "unique",
     r"(?:counts|unique_counts)": "value_counts",
     r"(?:summary|info)": "describe",
     r"(?:cuda|to_cuda|to_cupy)": "to_gpu",

@@ -210,6 +210,13 @@ class RunEvents(NamedTuple):
     sum: Any  #: the sum of values over the run there, else 0; None without values
 
 
+class ModeResult(NamedTuple):
+    """The result of :func:`mode`: two lazy arrays, which ``dask.compute(*result)`` computes."""
+
+    mode: Any  #: the least of the most frequent elements, of the array's dtype
+    count: Any  #: how often it occurs, int64
+
+
 class Histogram(NamedTuple):
     """The result of :func:`histogram` and :func:`histogramdd`: a tuple of counts and edges.
 

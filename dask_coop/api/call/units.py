@@ -39,7 +39,8 @@ _RULES = {
     "sum": "cumulative_sum ewm_sum move_sum integral_image norm",
     "difference": "ewm_std move_std ptp",
     "square": "ewm_var move_var",
-    "place": "skew kurtosis argtopk argsort searchsorted isin digitize",
+    "place": "skew kurtosis argtopk argsort nunique rankdata percentileofscore searchsorted isin "
+    "digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
@@ -48,6 +49,7 @@ _RULES = {
 UNITS: dict[str, tuple[str, ...]] = {
     **{name: (rule,) for rule, names in _RULES.items() for name in names.split()},
     **{name: (row.units,) for name, row in (STATISTICS | SCANS).items() if row.units},
+    "mode": ("same", "place"),
     "unique": ("same", "place", "place", "place"),
     "value_counts": ("same", "place"),
     "describe": ("place", "place", "same", "same", "sum", "same", "square", "difference"),
@@ -61,6 +63,7 @@ _ALIKE = {
     "digitize": "bins",
     "searchsorted": "v",
     "isin": "test_elements",
+    "percentileofscore": "score",
     **dict.fromkeys(["min", "max", "nanmin", "nanmax", "sum", "nansum"], "initial"),
 }
 

@@ -1,4 +1,4 @@
-"""Exact medians and quantiles of groups.
+"""Exact medians and quantiles of groups, their modes, and their numbers of distinct elements.
 
 `graph/group_quantiles.py` gathers the elements of groups, of lazy labels in whole lines;
 `graph/group_selection.py` counts digits of all elements where lazy labels are along all axes.
@@ -22,6 +22,7 @@ from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
 from dask_coop.api.groups.statistics import Asked, filled_dtype, missing
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder
+from dask_coop.chunks.repeats import Repeats
 from dask_coop.errors import Declined, Refused, remedy
 from dask_coop.graph import executor, found_groups, group_quantiles, group_selection, line_quantiles
 from dask_coop.graph.found_groups import Found
@@ -29,7 +30,7 @@ from dask_coop.graph.group_quantiles import Coded, Form
 from dask_coop.graph.grouped import Known, Lazy
 
 #: The statistics of this module.
-NAMES = ("median", "nanmedian", "quantile", "nanquantile")
+NAMES = ("median", "nanmedian", "quantile", "nanquantile", "mode", "nanmode", "nunique")
 
 #: The bytes of an array that one task sorts in less time than rounds of counting take.
 _SMALL = 2**18
@@ -60,10 +61,11 @@ def quantiles(
     if x.dtype.kind == "M":
         return _of_dates(func, x, labels, shape, asked, kwargs)
     quantiles = _quantiles(func, kwargs)
-    element = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
+    counted = isinstance(quantiles, Quantiles) and x.dtype.kind == "b"
+    element = np.dtype("i8") if counted else x.dtype
     x = as_dtype(x, element)
     result = quantiles.result(element) if asked.dtype is None else np.dtype(asked.dtype)
-    nothing = missing(result)
+    nothing = 0 if func == "nunique" else missing(result)
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
     fill = Fill(asked.fill_value, asked.least, nothing)
     form = Form(func, quantiles, result, dtype, fill)
@@ -109,7 +111,7 @@ def _of_lazy(x: da.Array, labels: Lazy | Found, shape: tuple[int, ...], form: Fo
         arrays, coder, sizes = (labels.label,), found_groups.groups(labels.label), (np.nan,)
     else:
         arrays, coder, sizes = labels.arrays, labels.coder, shape
-    if not kept and x.nbytes > _SMALL:
+    if not kept and x.nbytes > _SMALL and isinstance(form.quantiles, Quantiles):
         coded = Coded(_like(arrays, x.chunks), coder)
         return group_selection.quantiles(x, coded, sizes, form)
     axes = tuple(range(kept, x.ndim))
@@ -142,13 +144,20 @@ def _of_dates(
         asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
     x = x.astype(dates).map_blocks(_seen_as, since, **declared_by(x), dtype=since)
     durations = quantiles(func, x, labels, shape, asked, kwargs)
+    if func == "nunique":
+        return durations
     meta = chunks.zeros_like(durations._meta, dates)
     return durations.map_blocks(_seen_as, dates, dtype=dates, meta=meta)
 
 
-def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
+def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles | Repeats:
     options, skipna = dict(kwargs), func.startswith("nan")
-    if func.endswith("median"):
+    asked: Quantiles | Repeats
+    if func == "nunique":
+        asked = Repeats("nunique", True)
+    elif func.endswith("mode"):
+        asked = Repeats("mode", skipna)
+    elif func.endswith("median"):
         asked = Quantiles(None, skipna=skipna)
     else:
         if "q" not in options:

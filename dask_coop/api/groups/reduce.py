@@ -44,7 +44,7 @@ StatisticName = Literal[
     "first", "last", "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax",
     "nanargmin", "nanargmax", "nanskew", "nankurtosis", "nanfirst", "nanlast", "any", "all",
     "count", "count_nonzero", "logsumexp",
-    "median", "nanmedian", "quantile", "nanquantile",
+    "median", "nanmedian", "quantile", "nanquantile", "mode", "nanmode", "nunique",
 ]
 # fmt: on
 
@@ -81,9 +81,10 @@ def groupby_reduce(
         group. Several labels make a group for each combination.
     func : str, Monoid or list of these
         The statistic of each group: "sum", "prod", "mean", "var", "std", "min", "max", "argmin",
-        "argmax", "first", "last", "median", "quantile", or one of these prefixed by "nan", which
-        ignores NaN; "any", "all", "count" of elements that are not NaN, "count_nonzero",
-        "logsumexp"; or a :class:`Monoid`. A list is reduced in one read of the array.
+        "argmax", "first", "last", "median", "quantile", "mode", or one of these prefixed by "nan",
+        which ignores NaN; "any", "all", "count" of elements that are not NaN, "nunique" of distinct
+        ones, "count_nonzero", "logsumexp"; or a :class:`Monoid`. A list is reduced in one read of
+        the array.
     expected_groups : array_like, or tuple with one for each label, optional
         The possible groups; by default those that occur in the labels. Required if one of several
         labels is lazy.
@@ -108,8 +109,8 @@ def groupby_reduce(
         Further arguments of statistics: `ddof` for variances, `q` and `method` for quantiles.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.sum`. The call runs as a graph if labels are lazy or larger than
-        64 MiB; for medians, quantiles and dates; and if axes are kept and all tables together are
-        large.
+        64 MiB; for medians, quantiles, modes, distinct elements and dates; and if axes are kept and
+        all tables together are large.
 
     Returns
     -------
@@ -144,7 +145,8 @@ def groupby_reduce(
     Medians and quantiles are exact. By known labels, the elements of each group are gathered, in
     blocks no larger than a chunk or a group. By lazy labels along all axes of the array, the digits
     of keys are counted by group, in several rounds; chunks stay in memory until the end of the
-    first. By lazy labels along some axes, blocks hold whole lines along these.
+    first. By lazy labels along some axes, blocks hold whole lines along these. "mode", found as
+    by :func:`mode`, and "nunique" sort gathered groups or lines.
 
     Examples
     --------

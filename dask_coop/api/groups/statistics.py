@@ -91,7 +91,8 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
     if func not in STATISTICS:
         raise ValueError(
             f"groupby_reduce does not know func={func!r}; it takes {', '.join(STATISTICS)}, "
-            "median, nanmedian, quantile, nanquantile, a Monoid, or a list of these"
+            "median, nanmedian, quantile, nanquantile, mode, nanmode, nunique, a Monoid, or a list "
+            "of these"
         )
     row = STATISTICS[func]
     if unknown := kwargs.keys() - set(row.keywords):

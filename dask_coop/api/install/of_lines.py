@@ -22,7 +22,7 @@ from dask.array.core import Array, asanyarray
 from dask.base import is_dask_collection
 from dask.utils import parse_bytes
 
-from dask_coop.api import fills, interpolation, windows
+from dask_coop.api import fills, interpolation, ranks, windows
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import dasks, is_left_to_dask
 from dask_coop.api.call.planning import with_expressions
@@ -121,6 +121,11 @@ def _exponential(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
     return strict(_WEIGHTED[name])(*converted, axis=-1, alpha=function.keywords["alpha"])
 
 
+def _rank(function: Any, options: dict[str, Any], y: Any) -> Any:
+    """Return ranks, NaN for NaN."""
+    return strict(ranks.rankdata)(y, axis=-1, nan_policy="omit")
+
+
 def _none(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
     raise Refused("the function takes whole lines")
 
@@ -142,8 +147,8 @@ _TABLE = {
         "interp", _interpolate, False, "chunks are those that the positions lie in"
     ),
     ("xarray", "_weighted_quantile_1d"): Lines("weighted.quantile", _none),
-    ("bottleneck", "rankdata"): Lines("rank", _none),
-    ("bottleneck", "nanrankdata"): Lines("rank", _none),
+    ("bottleneck", "rankdata"): Lines("rank", _rank),
+    ("bottleneck", "nanrankdata"): Lines("rank", _rank),
     **{
         ("numbagg", f"move_exp_nan{name}"): Lines(f"rolling_exp.{name}", _exponential)
         for name in _WEIGHTED

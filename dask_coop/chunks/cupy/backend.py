@@ -8,6 +8,7 @@ scanned. Contiguous lines (inner == 1) go to the kernels named *rows*, others to
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -195,6 +196,16 @@ def sort(x: Array, axis: int, stable: bool) -> Array:
         if _has_complex_nan(x):
             return cupy.take_along_axis(x, _argsort_complex(x, axis), axis)
         return cupy.sort(x, axis)
+
+
+def merge_sorted(xs: Sequence[Array], stable: bool) -> Array:
+    """Return the sorted elements of sorted arrays, by a stable sort."""
+    with xs[0].device:
+        x = cupy.concatenate([*xs])
+        if _has_complex_nan(x):
+            return x[_argsort_complex(x, 0)]
+        x.sort()
+        return x
 
 
 def argsort(x: Array, axis: int, stable: bool) -> Array:

@@ -145,6 +145,11 @@ def sort(x: Array, axis: int, stable: bool) -> Array:
     return sorting.sort(x, axis, "stable" if stable else None)
 
 
+def merge_sorted(xs: Sequence[Array], stable: bool) -> Array:
+    """Return the sorted elements of sorted arrays."""
+    return sorting.merge(xs, stable)
+
+
 def argsort(x: Array, axis: int, stable: bool) -> Array:
     """Return the indices that sort the chunk `x`."""
     return np.argsort(x, axis, kind="stable" if stable else None).astype("i8", copy=False)

@@ -1,0 +1,372 @@
+"""Ranks of elements, and how often they repeat: rankdata, percentileofscore, mode, nunique."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.array.core import map_blocks, stack
+from dask.array.creation import empty_like
+from dask.array.routines import where
+from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
+from dask.utils import parse_bytes
+
+from dask_coop import chunks
+from dask_coop.algebra.operation import Operation
+from dask_coop.api.arguments import (
+    Axis,
+    as_integer,
+    find_axes,
+    has_unknown_size,
+    rechunk,
+    without_empty,
+)
+from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.results import ModeResult
+from dask_coop.api.scan_arguments import flatten
+from dask_coop.api.sums import count_nonzero
+from dask_coop.api.topk import is_too_long
+from dask_coop.api.unique import sortable
+from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.ranks import METHODS, Ties, ranks_of_lines
+from dask_coop.chunks.repeats import Repeats
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, line_quantiles
+from dask_coop.graph.reduce import reduction
+from dask_coop.graph.sorting import ranks as graph_ranks
+from dask_coop.graph.unique import MERGED
+
+
+@public("blockwise", dask=False)
+def rankdata(
+    a: Any,
+    method: Ties = "average",
+    *,
+    axis: int | None = None,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array:
+    """Rank the elements of lines or of the whole array: 1 for the least.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats, dates or durations, in NumPy or CuPy chunks, of known chunk sizes.
+    method : {"average", "min", "max", "dense", "ordinal"}
+        The rank of equal elements: the mean, the least or the greatest of the ranks that they would
+        have in their order; the next number after that of the elements before, "dense"; or each
+        its own, in the order of the elements.
+    axis : int or None
+        The axis to rank along; None for the flattened array.
+    nan_policy : {"propagate", "omit"}
+        Whether all ranks of a line with NaN or NaT are NaN, or only those of its NaN.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, in `a`'s chunks, or flattened. float64, as :func:`scipy.stats.rankdata` returns it;
+        int64 for integers and bool, unless `method` is "average".
+
+    Raises
+    ------
+    TypeError
+        If elements have another dtype, or are masked.
+    ValueError
+        If `method` or `nan_policy` has another value, or chunk sizes are unknown.
+    AxisError
+        If `a` has no such axis.
+
+    Notes
+    -----
+    Lines of up to ``array.chunk-size`` in Dask's configuration are gathered. Longer ones are sorted
+    across chunks as by :func:`sort`, and their ranks are exchanged by the places of the elements.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.rankdata(da.from_array([30, 10, 20, 10], chunks=2)).compute()
+    array([4. , 1.5, 3. , 1.5])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    _check_policy(nan_policy)
+    x = sortable("rankdata", a)
+    if x.dtype.kind not in "biufmM":
+        raise Refused(f"rankdata does not take dtype {x.dtype}; it takes real numbers and dates")
+    if has_unknown_size(x):
+        raise ValueError("rankdata needs known chunk sizes; x.compute_chunk_sizes() finds them")
+    if axis is None:
+        x, axis = flatten(x), 0
+    along = validate_axis(as_integer("rankdata", "axis", axis), x.ndim)
+    counts = method != "average" and x.dtype.kind in "biu"
+    return _ranked(x, along, method, nan_policy == "omit", np.dtype("i8" if counts else "f8"))
+
+
+@public("blockwise", dask=False)
+def percentileofscore(
+    a: Any,
+    score: Any,
+    kind: Literal["rank", "weak", "strict", "mean"] = "rank",
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> da.Array:
+    """Return the percentage of all elements that are less than a score.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks, of any shape.
+    score : array_like
+        Numbers that are known, not lazy. Elements are compared with them one score at a time, so
+        there should be few.
+    kind : {"rank", "weak", "strict", "mean"}
+        The elements that count: those less than the score and, of those equal to it, half and one
+        half more, "rank"; all, "weak"; none, "strict"; or half, "mean".
+    nan_policy : {"propagate", "omit"}
+        Whether percentages are NaN if an element is, or NaN are left out.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, float64, of the shape of `score`, as :func:`scipy.stats.percentileofscore` returns it.
+
+    Raises
+    ------
+    TypeError
+        If elements or scores have another dtype, or are masked or lazy.
+    ValueError
+        If `kind` or `nan_policy` has another value.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.percentileofscore(da.from_array([1, 2, 3, 4], chunks=2), 3))
+    75.0
+    """
+    if kind not in ("rank", "weak", "strict", "mean"):
+        raise ValueError(f"kind must be one of rank, weak, strict, mean, got {kind!r}")
+    _check_policy(nan_policy)
+    x = sortable("percentileofscore", a)
+    if x.dtype.kind not in "biuf":
+        raise Refused(f"percentileofscore does not take dtype {x.dtype}; it takes real numbers")
+    if is_dask_collection(score):
+        raise TypeError("score must be known, not lazy; compute it first")
+    scores = np.asarray(score)
+    if scores.dtype.kind not in "biuf":
+        raise TypeError(f"score takes real numbers, got dtype {scores.dtype}")
+    size, missing = count_nonzero(x == x), count_nonzero(x != x)
+    percentages = []
+    for one_score in scores.reshape(-1):
+        below = count_nonzero(x < one_score)
+        upto = below if kind == "strict" else count_nonzero(x <= one_score)
+        counts = {"rank": below + upto + (below < upto), "mean": below + upto}
+        of_kind = counts[kind] * 50.0 if kind in counts else upto * 100.0
+        lacks = (size == 0) | bool(one_score != one_score)
+        if nan_policy == "propagate":
+            lacks = lacks | (missing > 0)
+        percentages.append(where(lacks, np.nan, of_kind / where(size > 0, size, 1)))
+    if not scores.ndim:
+        return percentages[0]
+    if not percentages:
+        return empty_like(x, shape=scores.shape, chunks=scores.shape, dtype="f8")
+    return stack(percentages).reshape(scores.shape)
+
+
+@public("reduction", dask=False)
+def mode(
+    a: Any,
+    axis: Axis = 0,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> ModeResult:
+    """Find the most frequent element of lines or of the whole array, and how often it occurs.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, numbers, dates or durations, in NumPy or CuPy chunks.
+    axis : int, tuple of int or None
+        The axes to search, by default the first one; None for all of them.
+    nan_policy : {"propagate", "omit"}
+        "propagate" takes NaN or NaT for an element like any other, the largest, as
+        :func:`scipy.stats.mode` does; "omit" leaves it out.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    engine : {"auto", "collective"}
+        As for :func:`sum`; the call runs as a graph in any case.
+
+    Returns
+    -------
+    ModeResult
+        Two lazy arrays: `mode`, of `a`'s dtype, the least of the most frequent elements; and
+        `count`, int64. Lines of only NaN that are left out have the mode NaN, 0 times.
+
+    Raises
+    ------
+    TypeError
+        If elements have another dtype, or are masked.
+    ValueError
+        If `nan_policy` has another value, or there is no element.
+    AxisError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    All elements: sorted distinct values with their counts, merged up a tree. Along some axes: tasks
+    gather whole lines as for :func:`quantile`, and sort them, once for each of both results.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> found = dc.mode(da.from_array([3, 1, 3, 2], chunks=2))
+    >>> int(found.mode), int(found.count)
+    (3, 2)
+    """
+    _check_policy(nan_policy)
+    skipna = nan_policy == "omit"
+    x, axes = _checked("mode", a, axis)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"mode of no element: shape {x.shape}, axes {axes}")
+    specs = [Repeats("mode", skipna), Repeats("count", skipna)]
+    return ModeResult(*_found("mode", x, axes, specs, keepdims))
+
+
+@public("reduction", dask=False)
+def nunique(
+    a: Any,
+    axis: Axis = None,
+    dropna: bool = True,
+    keepdims: bool = False,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Count the distinct elements of lines or of the whole array.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`mode`.
+    axis : int, tuple of int or None
+        The axes to count along; None for all of them.
+    dropna : bool
+        Whether NaN and NaT are left out, as in pandas; otherwise all of them are one element.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    engine : {"auto", "collective"}
+        As for :func:`sum`; the call runs as a graph in any case.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64.
+
+    Raises
+    ------
+    TypeError, AxisError
+        As for :func:`mode`.
+
+    Notes
+    -----
+    As for :func:`mode`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> int(dc.nunique(da.from_array([3, 1, 3, 2], chunks=2)))
+    3
+    """
+    x, axes = _checked("nunique", a, axis)
+    (counts,) = _found("nunique", x, axes, [Repeats("nunique", bool(dropna))], keepdims)
+    return counts
+
+
+def _check_policy(nan_policy: str) -> None:
+    if nan_policy not in ("propagate", "omit"):
+        raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
+
+
+def _ranked(x: da.Array, axis: int, method: Ties, omit: bool, dtype: np.dtype[Any]) -> da.Array:
+    """Return the ranks of lines, in the chunks of `x`."""
+    if is_too_long(x, axis):
+        if x.ndim > 1:
+            other = 0 if axis else 1
+            planes = (x[(slice(None),) * other + (i,)] for i in range(x.shape[other]))
+            along = max(axis - 1, 0)
+            lines = stack([_ranked(y, along, method, omit, dtype) for y in planes], other)
+            return rechunk(lines, x.chunks)
+        return rechunk(graph_ranks.ranks(without_empty(x), method, omit, dtype), x.chunks)
+    lines = x
+    if x.numblocks[axis] > 1:
+        limit = parse_bytes(config.get("array.chunk-size"))
+        whole = tuple((n,) for n in x.shape)
+        lines = line_quantiles.gathered(x, (axis,), limit) if x.size else rechunk(x, whole)
+    ranks = map_blocks(
+        partial(_rank_block, axis=axis, method=method, omit=omit, to=dtype),
+        lines,
+        **declared_by(lines),
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype),
+        token="rank",
+    )
+    return rechunk(ranks, x.chunks)
+
+
+def _checked(name: str, a: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
+    """Return an array and the axes to reduce; refuse elements that the function does not take."""
+    x = sortable(name, a)
+    if x.dtype.kind in "SU":
+        raise Refused(f"{name} does not take dtype {x.dtype}; value_counts counts strings")
+    return x, find_axes(axis, x.ndim)
+
+
+def _found(
+    name: str, x: da.Array, axes: tuple[int, ...], specs: list[Repeats], keepdims: bool
+) -> list[da.Array]:
+    """Return the results of lines, or of the whole array."""
+    if executor.runner() is not None:
+        raise Declined(f"the states of {name} have any length")
+    if len(axes) < x.ndim or x.size == 0:
+        if any(x.numblocks[d] > 1 for d in axes):
+            if math.isnan(x.size):
+                raise ValueError(
+                    f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
+                    "x.compute_chunk_sizes() finds them"
+                )
+            limit = parse_bytes(config.get("array.chunk-size"))
+            x = line_quantiles.gathered(x, axes, limit) if x.size else x.rechunk(-1)
+        return [
+            line_quantiles.quantiles(
+                f"{name}-{spec.wanted}", x, axes, spec, None, (), spec.result(x.dtype), keepdims
+            )
+            for spec in specs
+        ]
+    op = Operation(distinct(counts=True), x.dtype, x.dtype)
+    outputs = {
+        f"{name}-{spec.wanted}": (partial(_of_distinct, spec), spec.result(x.dtype))
+        for spec in specs
+    }
+    results = reduction(op, x, axes, False, MERGED, outputs)
+    return [y.reshape((1,) * x.ndim) for y in results] if keepdims else results
+
+
+# Inside the task.
+
+
+@casts
+def _rank_block(x: Any, *, axis: int, method: Ties, omit: bool, to: np.dtype[Any]) -> Any:
+    ranks = ranks_of_lines(np.moveaxis(x, axis, -1), method, omit, to)
+    return np.moveaxis(ranks, -1, axis)
+
+
+def _of_distinct(spec: Repeats, state: Any) -> Any:
+    return spec.of_distinct(state)

@@ -1,0 +1,1 @@
+"""Sort the elements of several chunks without gathering them."""
