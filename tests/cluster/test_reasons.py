@@ -122,7 +122,8 @@ def call_of(name: str, client: Client) -> Any:
     x = persist(client, np.linspace(-1, 1, 60).reshape(10, 6), 3)
     if next(iter(inspect.signature(WITH_ENGINE[name]).parameters)) == "mask":
         mask = persist(client, np.linspace(-1, 1, 60).reshape(10, 6) > 0, 3)
-        return lambda **kw: WITH_ENGINE[name](mask, axis=0, **kw)
+        values = (x,) if name == "run_events" else ()
+        return lambda **kw: WITH_ENGINE[name](mask, *values, axis=0, **kw)
     line, counts = persist(client, LINE / 2, 5), persist(client, LINE % 5, 5)
     sum_ = dc.Monoid("sum", np.add, 0, "f8", commutative=True)
     given: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
