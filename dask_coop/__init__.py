@@ -27,8 +27,9 @@ Order and selection
 Groups
     groupby_reduce, groupby_scan
 Windows and gaps
-    move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
-    bfill, ewm_mean, cumulative_trapezoid
+    move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
+    move_rank, move_argmin, move_argmax, box_filter, integral_image, ffill, bfill, ewm_mean,
+    cumulative_trapezoid
 Matrices
     transpose, matmul
 Operations of one's own
@@ -129,9 +130,14 @@ from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,
     integral_image,
+    move_argmax,
+    move_argmin,
     move_max,
     move_mean,
+    move_median,
     move_min,
+    move_quantile,
+    move_rank,
     move_std,
     move_sum,
     move_var,
@@ -210,9 +216,14 @@ __all__ = [
     "median",
     "min",
     "moment",
+    "move_argmax",
+    "move_argmin",
     "move_max",
     "move_mean",
+    "move_median",
     "move_min",
+    "move_quantile",
+    "move_rank",
     "move_std",
     "move_sum",
     "move_var",

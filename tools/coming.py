@@ -51,7 +51,8 @@ NOT_INSTALLED = ("matmul", "select", "transpose")
 NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy from_zarr groupby_reduce groupby_scan install installed integral_image
 logcumsumexp
-moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
+moment move_argmax move_argmin move_max move_mean move_median move_min move_quantile move_rank
+move_std move_sum move_var nanpercentile nanquantile norm
 reduce report scan to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
 
 #: Functions that cuPyNumeric 26.05 has and CuPy lacks, and the other way round.

@@ -51,8 +51,11 @@ _ALONG = (
     Method("bfill", ("dim", "limit")),
     *(
         Method(f"move_{name}", ("dim", "window", "min_count"))
-        for name in ("sum", "mean", "std", "var", "min", "max")
+        for name in ("sum", "mean", "std", "var", "min", "max", "median", "rank")
     ),
+    Method("move_argmin", ("dim", "window", "min_count")),
+    Method("move_argmax", ("dim", "window", "min_count")),
+    Method("move_quantile", ("dim", "window", "q", "min_count")),
     Method("topk", ("k", "dim")),
     Method("argtopk", ("k", "dim")),
     Method("sort"),
