@@ -289,6 +289,8 @@ def windows(cupy: Any, rng: np.random.Generator) -> None:
                 *(dask_coop.ewm_mean(lazy, axis, span=9), dask_coop.logcumsumexp(lazy, axis)),
                 *(f(lazy, window, 1, axis) for f in (dask_coop.move_mean, dask_coop.move_max)),
                 *(f(lazy, 3, 1, axis) for f in (dask_coop.move_std, dask_coop.move_min)),
+                *(dask_coop.move_median(lazy, w, 1, axis) for w in (window, min(80, shape[axis]))),
+                *(f(lazy, 3, 1, axis) for f in (dask_coop.move_rank, dask_coop.move_argmin)),
             )
 
 

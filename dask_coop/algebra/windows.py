@@ -41,6 +41,8 @@ class Window:
         The delta degrees of freedom: squared deviations are divided by the count minus `ddof`.
     q : float, optional
         The quantile, from 0 to 1.
+    first : bool
+        Whether places are of the first of equal extrema, not of the last.
     """
 
     statistic: str
@@ -49,6 +51,7 @@ class Window:
     min_count: int
     ddof: int = 0
     q: float | None = None
+    first: bool = False
 
     @property
     def is_ordered(self) -> bool:

@@ -23,6 +23,7 @@ from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Window
 from dask_coop.api.arguments import as_integer, find_axes, rechunk
 from dask_coop.api.call.public import like, named, public
+from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 
@@ -467,6 +468,14 @@ def box_filter(
     return x
 
 
+def first_places(
+    name: str, x: da.Array, window: int, min_count: int, axis: int, *, center: bool
+) -> da.Array:
+    """Return the place of the first extremum in windows from their left ends, as xarray does."""
+    with counted(name, x):
+        return window - 1 - _move(name, x, window, min_count, axis, center, first=True)
+
+
 def _move(
     name: str,
     a: Any,
@@ -475,9 +484,9 @@ def _move(
     axis: int,
     center: bool,
     ddof: int = 0,
-    q: float | None = None,
+    **options: Any,
 ) -> da.Array:
-    """Return the moving statistic of the public function `name`."""
+    """Return the moving statistic of the public function `name`, with options of `Window`."""
     x = asanyarray(a)
     along = _axis(name, x, axis)
     length = as_integer(name, "window", window)
@@ -494,7 +503,7 @@ def _move(
         )
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
-    spec = Window(name.removeprefix("move_"), along, length, least, off, q)
+    spec = Window(name.removeprefix("move_"), along, length, least, off, **options)
     return graph_windows.move(x, spec, (length - 1) // 2 if center else 0, name)
 
 

@@ -73,7 +73,9 @@ def _ordered(window: Window, elements: Array) -> Array:
             worst = elements.dtype.type(np.inf if lowest else -np.inf)
             filled = np.where(valid, elements, worst)
             best = (filled.min if lowest else filled.max)(-1, keepdims=True)
-            value = (valid & (elements == best))[..., ::-1].argmax(-1).astype("f8")
+            equal = valid & (elements == best)
+            places = equal.argmax(-1) if window.first else equal[..., ::-1].argmax(-1)
+            value = (window.length - 1 - places if window.first else places).astype("f8")
         case "rank":
             below, above = ((elements < last).sum(-1), (elements > last).sum(-1))
             value = (below - above).astype("f8") / np.maximum(counts - 1, 1)

@@ -130,11 +130,11 @@ class _Lines:
         oldest, newest = begin - self.window.length + 1, begin - self.window.length + length
         own = self.pieces(line, min(begin, n), min(begin + size, n))
         halo = self.pieces(line, max(0, oldest), max(0, newest))
-        arguments: dict[str, Any] = {**shared(self.threads), "late": late}
-        arguments |= declared_by(own=self.x, halo=self.x)
+        arguments: dict[str, Any] = {"late": late} if self.window.is_ordered else {"op": self.op}
+        arguments |= shared(self.threads) | declared_by(own=self.x, halo=self.x)
         between = self.states(line, max(0, newest), min(begin, n))
         if between:
-            arguments |= {"between": refs(between), "op": self.op}
+            arguments |= {"between": refs(between)}
         if not own:
             own = [TaskRef(self.slice(line, j, 0, 0))]
         return Task(
@@ -280,9 +280,9 @@ def reduce_windows(
     x = _joined(own, axis)
     before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
     base: State | None = None
-    if op is not None and op.monoid is VAR:
+    if between and op is not None and op.monoid is VAR:
         base = combine_deviations(op=op, states=between)
-    elif op is not None:
+    elif between and op is not None:
         base = window.keep(op, op.combine([*between]))
     size += late
     if x.shape[axis] != size:

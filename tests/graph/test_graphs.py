@@ -250,11 +250,10 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "scan": dc.scan(x, ANY),
         **{
             name: getattr(dc, name)(x.reshape(1), 1)
-            for name in ("move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max")
-        },
-        **{
-            f"move_{name}": getattr(dc, f"move_{name}")(x.reshape(1), 1)
-            for name in ("median", "rank", "argmin", "argmax")
+            for name in (
+                *("move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max"),
+                *("move_median", "move_rank", "move_argmin", "move_argmax"),
+            )
         },
         "move_quantile": dc.move_quantile(x.reshape(1), 1, 0.5),
         "box_filter": dc.box_filter(x.reshape(1), 1, (0,)),

@@ -79,7 +79,7 @@ def _fill_tile(window: Window, x: Array, tables: tuple[Array, Array], out: Array
     compiled, w, least = loops("window_order"), window.length, window.min_count
     match window.statistic:
         case "argmin" | "argmax":
-            compiled.move_places(x, w, least, window.statistic == "argmin", out)
+            compiled.move_places(x, w, least, window.statistic == "argmin", window.first, out)
         case "rank" if w <= _COUNTED:
             compiled.rank_short(x, w, least, out)
         case "rank":

@@ -199,7 +199,7 @@ def _rank_long(x: Array, order: Array, w: int, least: int, out: Array) -> None:
             out[line, i - before] = _rank(below, count - below - times[number], count)
 
 
-def _move_places(x: Array, w: int, least: int, lowest: bool, out: Array) -> None:
+def _move_places(x: Array, w: int, least: int, lowest: bool, earliest: bool, out: Array) -> None:
     lines, length = x.shape
     before = length - out.shape[1]
     places, best = np.empty(length, np.int64), np.empty(length, x.dtype)
@@ -213,6 +213,8 @@ def _move_places(x: Array, w: int, least: int, lowest: bool, out: Array) -> None
             if value == value:
                 count += 1
                 while first < last and best[at(last - 1)] >= value:
+                    if earliest and best[at(last - 1)] == value:
+                        break
                     last -= 1
                 places[at(last)], best[at(last)] = i, value
                 last += 1
@@ -227,5 +229,6 @@ move_quantiles: Final = jit(_move_quantiles)
 #: Write the ranks of the last elements of windows, from -1 to 1, by counting or by their order.
 rank_short: Final = jit(_rank_short)
 rank_long: Final = jit(_rank_long)
-#: Write how many elements before the last one of a window its extremum is.
+#: Write how many elements before the last one of a window its extremum is, the earliest of several
+#: or the last.
 move_places: Final = jit(_move_places)
