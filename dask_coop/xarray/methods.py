@@ -21,7 +21,15 @@ from dask.base import is_dask_collection
 import dask_coop
 from dask_coop.api.call.names import check_keywords, no_attribute
 from dask_coop.xarray.documented import docstring_of, signature_of
-from dask_coop.xarray.objects import each_variable, find_dim, find_dims, finish, leaves_nan_out, xr
+from dask_coop.xarray.objects import (
+    as_installed,
+    each_variable,
+    find_dim,
+    find_dims,
+    finish,
+    leaves_nan_out,
+    xr,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +74,9 @@ _SEVERAL = (Method("integral_image"),)
 
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
 
+#: Methods of xarray's, served as by `dask_coop.install`, along a dimension in several chunks too.
+XARRAYS = ("interpolate_na", "interp", "interp_like", "rank", "polyfit")
+
 #: Methods that xarray also applies to variables of a Dataset without the dimensions, over no axes.
 _OVER_NO_AXES = {"std", "var", "any", "all"}
 
@@ -101,6 +112,19 @@ def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
         for owner, method in zip((of_array, of_dataset), _methods(row), strict=True):
             method.__qualname__ = f"{owner.__name__}.{row.name}"
             setattr(owner, row.name, method)
+    for name in XARRAYS:
+        setattr(of_array, name, _served(getattr(xr.DataArray, name)))
+        setattr(of_dataset, name, _served(getattr(xr.Dataset, name)))
+
+
+def _served(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of xarray's that is called as if this library were installed."""
+
+    @wraps(theirs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return as_installed(_obj_of(self), theirs, *args, **kwargs)
+
+    return method
 
 
 def _methods(row: Method) -> Iterator[Callable[..., Any]]:
