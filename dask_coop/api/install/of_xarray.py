@@ -121,11 +121,15 @@ def _moved(
     array = self.obj
     axis = array.get_axis_num(dim)
     options = sys.modules["xarray"].get_options()
-    of_dask = bool(getattr(reductions, "HAS_NUMBAGG", False))
-    choices = options["use_bottleneck"], options["use_numbagg"], of_dask
-    dtype = _xarrays_dtype(method, tuple(kwargs.items()), array.dtype, center, choices)
+    choices = options["use_bottleneck"], options["use_numbagg"]
+    by_numbagg = name == "median" and method[1] in (None, np.nanmedian)
+    if by_numbagg and getattr(reductions, "HAS_NUMBAGG", False):
+        # Dask calls it, whose medians are float64.
+        dtype: np.dtype[Any] | None = np.dtype("f8")
+    else:
+        dtype = _xarrays_dtype(method, tuple(kwargs.items()), array.dtype, center, choices)
     x = array.data
-    if name in ("median", "quantile") and x.dtype == "f4" and dtype == "f8":
+    if name in ("median", "quantile") and x.dtype in (np.float16, np.float32) and dtype == "f8":
         x = as_dtype(x, "f8")
     with differing("chunks are the array's, where xarray cuts others"):
         if name in ("argmin", "argmax"):
@@ -243,7 +247,7 @@ def _xarrays_dtype(
 ) -> np.dtype[Any] | None:
     """Return the dtype of xarray's result for windows, or None if xarray does not support them.
 
-    It depends on xarray's version, and on choices of xarray and Dask.
+    It depends on xarray's version, and on its choices between libraries.
     """
     example = sys.modules["xarray"].DataArray(zeros(1, dtype=dtype, chunks=1), dims="t")
     try:
