@@ -442,7 +442,7 @@ class CoopDataArray(Named):
         >>> import dask_coop.xarray
         >>> x = xr.DataArray([1.0, 2.0, 6.0], dims="lat")
         >>> x.coop.weighted_quantile(0.5, xr.DataArray([1.0, 1.0, 2.0], dims="lat")).values
-        array(6.)
+        array(4.)
         """
         dims, options = find_dims(self._obj, dim), {"skipna": skipna, "keep_attrs": keep_attrs}
         return as_installed(

@@ -75,7 +75,13 @@ _SEVERAL = (Method("integral_image"),)
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
 
 #: Methods of xarray's, served as by `dask_coop.install`, along a dimension in several chunks too.
-XARRAYS = ("interpolate_na", "interp", "interp_like", "rank", "polyfit")
+XARRAYS = {
+    "interpolate_na": "Fill gaps by interpolation along a dimension.",
+    "interp": "Interpolate at other coordinates.",
+    "interp_like": "Interpolate at the coordinates of another object.",
+    "rank": "Rank the elements along a dimension.",
+    "polyfit": "Fit polynomials along a dimension.",
+}
 
 #: Methods that xarray also applies to variables of a Dataset without the dimensions, over no axes.
 _OVER_NO_AXES = {"std", "var", "any", "all"}
@@ -113,17 +119,42 @@ def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
             method.__qualname__ = f"{owner.__name__}.{row.name}"
             setattr(owner, row.name, method)
     for name in XARRAYS:
-        setattr(of_array, name, _served(getattr(xr.DataArray, name)))
-        setattr(of_dataset, name, _served(getattr(xr.Dataset, name)))
+        setattr(of_array, name, _served(xr.DataArray, name, of_array))
+        setattr(of_dataset, name, _served(xr.Dataset, name, of_dataset))
 
 
-def _served(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _served(cls: type[Any], name: str, owner: type[Any]) -> Callable[..., Any]:
     """Return a method of xarray's that is called as if this library were installed."""
+    theirs = getattr(cls, name)
+    signature = inspect.signature(theirs)
 
-    @wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return as_installed(_obj_of(self), theirs, *args, **kwargs)
 
+    called: Any = method
+    called.__name__, called.__module__ = name, __name__
+    called.__qualname__, called.__signature__ = f"{owner.__name__}.{name}", signature
+    known = [p for p in signature.parameters.values() if p.name != "self"]
+    # numpydoc has keywords of any name apart.
+    lines = [", ".join(p.name for p in known if p.kind is not p.VAR_KEYWORD)]
+    lines += [f"**{p.name}" for p in known if p.kind is p.VAR_KEYWORD]
+    told = f"\n        As for :meth:`xarray.{cls.__name__}.{name}`.\n    "
+    called.__doc__ = f"""{XARRAYS[name]}
+
+    Parameters
+    ----------
+    {told.join([*lines, ""]).rstrip()}
+
+    Returns
+    -------
+    {"Dataset" if name == "polyfit" else cls.__name__}
+        That of xarray's method; the dimension may lie in several chunks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there.
+    """
     return method
 
 
