@@ -28,8 +28,9 @@ Order and selection
 Groups
     groupby_reduce, groupby_scan
 Windows and gaps
-    move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
-    bfill, ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
+    move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
+    move_rank, move_argmin, move_argmax, box_filter, integral_image, ffill, bfill, ewm_mean,
+    ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
@@ -154,9 +155,14 @@ from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,
     integral_image,
+    move_argmax,
+    move_argmin,
     move_max,
     move_mean,
+    move_median,
     move_min,
+    move_quantile,
+    move_rank,
     move_std,
     move_sum,
     move_var,
@@ -247,9 +253,14 @@ __all__ = [
     "min",
     "mode",
     "moment",
+    "move_argmax",
+    "move_argmin",
     "move_max",
     "move_mean",
+    "move_median",
     "move_min",
+    "move_quantile",
+    "move_rank",
     "move_std",
     "move_sum",
     "move_var",

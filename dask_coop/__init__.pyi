@@ -1362,6 +1362,12 @@ def moment(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def move_argmax(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
+def move_argmin(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
 @overload
 def move_max(
     a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
@@ -1378,6 +1384,9 @@ def move_mean(
 def move_mean(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+def move_median(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array: ...
 @overload
 def move_min(
     a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
@@ -1386,6 +1395,16 @@ def move_min(
 def move_min(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+def move_quantile(
+    a: Any,
+    window: int,
+    q: float,
+    min_count: int | None = None,
+    axis: int = -1,
+    *,
+    center: bool = False,
+) -> da.Array: ...
+def move_rank(a: Any, window: int, min_count: int | None = None, axis: int = -1) -> da.Array: ...
 @overload
 def move_std(
     a: _L,
@@ -2584,9 +2603,14 @@ __all__ = [
     "min",
     "mode",
     "moment",
+    "move_argmax",
+    "move_argmin",
     "move_max",
     "move_mean",
+    "move_median",
     "move_min",
+    "move_quantile",
+    "move_rank",
     "move_std",
     "move_sum",
     "move_var",

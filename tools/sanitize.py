@@ -293,6 +293,8 @@ def windows(cupy: Any, rng: np.random.Generator) -> None:
                 *dask_coop.run_events(lazy > 0.4, lazy, axis, 2),
                 *(f(lazy > 0.2, axis) for f in (dask_coop.longest_run, dask_coop.last_run)),
                 *(f(lazy, 3, 1, axis) for f in (dask_coop.move_std, dask_coop.move_min)),
+                *(dask_coop.move_median(lazy, w, 1, axis) for w in (window, min(80, shape[axis]))),
+                *(f(lazy, 3, 1, axis) for f in (dask_coop.move_rank, dask_coop.move_argmin)),
             )
 
 

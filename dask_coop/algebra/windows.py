@@ -2,7 +2,7 @@
 
 A state has the number of elements that are not NaN, and their sum, or extremum, or mean and squared
 deviations. Elements are never subtracted from a state, so those outside the window cannot affect
-it.
+it. Order statistics have no such state: they need every element of a window.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import numpy as np
 from dask_coop.algebra.merges import cast, extremum, merge_deviations, settle
 from dask_coop.algebra.monoids import MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
+from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.statistics import STATISTICS, quotient
+
+#: Order statistics of windows, and those that are places or ranks, whatever the elements.
+ORDERED = ("median", "quantile", "rank", "argmin", "argmax")
+_PLACES = ("rank", "argmin", "argmax")
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Window:
     Attributes
     ----------
     statistic : str
-        The name of a row of `STATISTICS` that windows have.
+        The name of a row of `STATISTICS` that windows have, or one of `ORDERED`.
     axis : int
         The axis of the lines, not negative.
     length : int
@@ -34,6 +39,10 @@ class Window:
         The least number of elements, without NaN, for a result other than NaN; 1 or more.
     ddof : int
         The delta degrees of freedom: squared deviations are divided by the count minus `ddof`.
+    q : float, optional
+        The quantile, from 0 to 1.
+    first : bool
+        Whether places are of the first of equal extrema, not of the last.
     """
 
     statistic: str
@@ -41,6 +50,19 @@ class Window:
     length: int
     min_count: int
     ddof: int = 0
+    q: float | None = None
+    first: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether results need every element of their windows."""
+        return self.statistic in ORDERED
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """The quantile of each window, or the median."""
+        q = None if self.q is None else np.asarray(self.q, "f8")
+        return Quantiles(q, skipna=True, weak=True)
 
     def element(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype to which elements of `dtype` are converted: float32 or float64."""
@@ -48,6 +70,10 @@ class Window:
 
     def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of results for elements of `dtype`."""
+        if self.statistic in _PLACES:
+            narrow = dtype.kind == "f" and dtype.itemsize <= 4
+            # float32 has all places up to there.
+            return np.dtype("f4" if narrow and self.length <= 1 << 24 else "f8")
         return dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype("f8")
 
     def operation(self, dtype: np.dtype[Any]) -> Operation:

@@ -495,7 +495,7 @@ def _elements(tasks: list[Any], kind: str) -> str:
                 elements = str(task.op.element)
     for node in tasks:
         match _function(node):
-            case windows.reduce_windows:
+            case windows.reduce_windows if "op" in node.kwargs:
                 elements = str(node.kwargs["op"].element)
             case grouped.finish:
                 elements, kind = str(node.kwargs["ops"][0].element), _KINDS[node.kwargs["to"]]

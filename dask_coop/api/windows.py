@@ -23,6 +23,7 @@ from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Window
 from dask_coop.api.arguments import as_integer, find_axes, rechunk
 from dask_coop.api.call.public import like, named, public
+from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 
@@ -203,6 +204,161 @@ def move_max() -> None:
     """
 
 
+@like(move_sum)
+def move_median() -> None:
+    """Median of the elements in a moving window along an axis, ignoring NaN.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`; of an even number of elements, the mean of the two in the middle.
+
+    Notes
+    -----
+    A task holds a chunk and all elements of its windows. NumPy chunks are sorted in tiles of a few
+    windows; each step then takes about the same time, however long the window is.
+
+    J. Suomela, "Median filtering is equivalent to sorting", 2014.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, 5.0, 2.0, float("nan"), 9.0], chunks=2)
+    >>> dc.move_median(x, 3, min_count=1).compute()
+    array([1. , 3. , 2. , 3.5, 5.5])
+    """
+
+
+@public("blockwise", dask=False)
+@named
+def move_quantile(
+    name: str,
+    /,
+    a: Any,
+    window: int,
+    q: float,
+    min_count: int | None = None,
+    axis: int = -1,
+    *,
+    center: bool = False,
+) -> da.Array:
+    """Quantile of the elements in a moving window along an axis, ignoring NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+    q : float
+        From 0 to 1. Between two elements it is interpolated by NumPy's method "linear".
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_median`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`, and if `q` is not one number from 0 to 1.
+
+    Notes
+    -----
+    As for :func:`move_median`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_quantile(da.from_array([4.0, 2.0, 3.0, 8.0], chunks=2), 3, 0.25).compute()
+    array([nan, nan, 2.5, 2.5])
+    """
+    if np.ndim(q) or not isinstance(q, (int, float, np.number, np.ndarray)):
+        raise TypeError(f"{name} takes one number for q, got {q!r}")
+    if not 0 <= q <= 1:
+        raise ValueError(f"{name} takes a q from 0 to 1, got {q}")
+    return _move(name, a, window, min_count, axis, center, q=float(q))
+
+
+@public("blockwise", dask=False)
+@named
+def move_rank(
+    name: str, /, a: Any, window: int, min_count: int | None = None, axis: int = -1
+) -> da.Array:
+    """Rank of the last element among those in a moving window along an axis, ignoring NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis
+        As for :func:`move_sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s shape and chunks: from -1 for the least element to 1 for the greatest; equal
+        ones have the mean of their ranks, and a single one has 0. The rank of NaN is NaN. The dtype
+        is float32 for floats of up to 32 bits, else float64.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`.
+
+    Notes
+    -----
+    Results are bottleneck's.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_rank(da.from_array([1, 2, 3, 9, 8, 7], chunks=2), 3).compute()
+    array([nan, nan,  1.,  1.,  0., -1.])
+    """
+    return _move(name, a, window, min_count, axis, False)
+
+
+@like(move_sum)
+def move_argmin() -> None:
+    """Place of the minimum in a moving window along an axis, ignoring NaN.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s shape and chunks: how many elements before the last one of its window the
+        minimum is, the last of several. The dtype is as for :func:`move_rank`, or float64 for
+        windows of more than 2**24 elements.
+
+    Notes
+    -----
+    Results are bottleneck's, which takes NaN for an infinity where a window has no other elements.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_argmin(da.from_array([4, 2, 3, 1], chunks=2), 3).compute()
+    array([nan, nan,  1.,  0.])
+    """
+
+
+@like(move_argmin)
+def move_argmax() -> None:
+    """Place of the maximum in a moving window along an axis, ignoring NaN.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_argmax(da.from_array([4, 2, 3, 1], chunks=2), 3).compute()
+    array([nan, nan,  2.,  1.])
+    """
+
+
 @public("blockwise", dask=False)
 def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
     """Summed-area table: at each element, the sum of all elements up to it along the given axes.
@@ -312,6 +468,14 @@ def box_filter(
     return x
 
 
+def first_places(
+    name: str, x: da.Array, window: int, min_count: int, axis: int, *, center: bool
+) -> da.Array:
+    """Return the place of the first extremum in windows from their left ends, as xarray does."""
+    with counted(name, x):
+        return window - 1 - _move(name, x, window, min_count, axis, center, first=True)
+
+
 def _move(
     name: str,
     a: Any,
@@ -320,8 +484,9 @@ def _move(
     axis: int,
     center: bool,
     ddof: int = 0,
+    **options: Any,
 ) -> da.Array:
-    """Return the moving statistic of the public function `name`."""
+    """Return the moving statistic of the public function `name`, with options of `Window`."""
     x = asanyarray(a)
     along = _axis(name, x, axis)
     length = as_integer(name, "window", window)
@@ -338,7 +503,7 @@ def _move(
         )
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
-    spec = Window(name.removeprefix("move_"), along, length, least, off)
+    spec = Window(name.removeprefix("move_"), along, length, least, off, **options)
     return graph_windows.move(x, spec, (length - 1) // 2 if center else 0, name)
 
 

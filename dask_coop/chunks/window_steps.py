@@ -5,6 +5,8 @@ from those that add up to it::
 
     length 5 = 1 + 4      a b c d e      (a b c d) (e)
                                          (ab) (cd)
+
+For order statistics the elements of each window are laid out.
 """
 
 from __future__ import annotations
@@ -39,6 +41,58 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
             states = window.combine(inner, states)
         out[box] = cast(window.finish(states), result.dtype)
     return result
+
+
+def move_ordered(window: Window, x: Array, halo: Array, room: int) -> Array:
+    """Return order statistics of windows, of about `room` elements of windows at a time."""
+    axis, w = window.axis, window.length
+    element, result = window.element(x.dtype), np.empty_like(x, dtype=window.result(x.dtype))
+    if not x.size:
+        return result
+    rows, before = (np.moveaxis(a.astype(element, copy=False), axis, -1) for a in (x, halo))
+    short = (*rows.shape[:-1], max(0, w - 1 - before.shape[-1]))
+    before = before[..., before.shape[-1] - (w - 1 - short[-1]) :]
+    nothing = np.full_like(rows, np.nan, shape=short)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.concatenate([nothing, before, rows], -1), w, -1
+    )
+    out = np.moveaxis(result, axis, -1)
+    for box in boxes(out.shape, max(1, room // w)):
+        out[box] = cast(_ordered(window, windows[box]), result.dtype)
+    return result
+
+
+def _ordered(window: Window, elements: Array) -> Array:
+    """Return the order statistic of each row of elements."""
+    valid = elements == elements
+    counts = valid.sum(-1)
+    last = elements[..., -1:]
+    match window.statistic:
+        case "argmin" | "argmax":
+            lowest = window.statistic == "argmin"
+            worst = elements.dtype.type(np.inf if lowest else -np.inf)
+            filled = np.where(valid, elements, worst)
+            best = (filled.min if lowest else filled.max)(-1, keepdims=True)
+            equal = valid & (elements == best)
+            places = equal.argmax(-1) if window.first else equal[..., ::-1].argmax(-1)
+            value = (window.length - 1 - places if window.first else places).astype("f8")
+        case "rank":
+            below, above = ((elements < last).sum(-1), (elements > last).sum(-1))
+            value = (below - above).astype("f8") / np.maximum(counts - 1, 1)
+            value = np.where(valid[..., -1], value, np.nan)
+        case _:
+            choice = window.quantiles
+            ranks = choice.ranks(np.arange(window.length + 1))
+            of_count = (asarray(a, kind(elements))[counts] for a in ranks if a is not None)
+            previous, following, *gamma = of_count
+            ordered = np.sort(elements, -1)
+            low, high = (
+                np.take_along_axis(ordered, rank[..., None], -1)[..., 0]
+                for rank in (previous, following)
+            )
+            with np.errstate(all="ignore"):
+                value = choice.interpolate(low, high, gamma[0] if gamma else None)
+    return np.where(counts >= window.min_count, value, value.dtype.type(np.nan))
 
 
 def recentred(

@@ -53,6 +53,7 @@ _WORDS = {
     "unpacking": "packed numbers",
     "walkers": "scans",
     "window_extrema": "windows",
+    "window_order": "windows",
     "window_sums": "windows",
 }
 

@@ -16,6 +16,8 @@ share::
     c0   c1   c2   c3   c4   c5        chunks 1 to 4 are c1, (c2 c3), c4
     `-- --'   `-- --'   `-- --'
 
+Order statistics need all elements of a window, so their halo is as long as a window.
+
 Centred windows are windows that end some elements later.
 
 The areas between neighbouring samples, which a cumulative integral adds up, need one sample of the
@@ -105,8 +107,12 @@ class _Lines:
     def __init__(self, x: Array, window: Window, names: tuple[str, str], threads: int) -> None:
         self.x, self.window, self.names, self.threads = x, window, names, threads
         self.starts = cached_cumsum(x.chunks[window.axis], initial_zero=True)
-        self.op = window.operation(x.dtype)
         self.layer = Layer()
+
+    @functools.cached_property
+    def op(self) -> Operation:
+        """The operation that makes states of the elements between."""
+        return self.window.operation(self.x.dtype)
 
     def index(self, line: Key, j: int) -> Key:
         """Return the index of a block of a line."""
@@ -116,12 +122,16 @@ class _Lines:
         """Return the task of a block of results."""
         n, size = self.starts[-1], self.x.chunks[self.window.axis][j]
         begin = self.starts[j] + ahead
-        length = max(1, min(self.window.length, size))
+        # Results behind the array are made, and dropped.
+        late, length = 0, max(1, min(self.window.length, size))
+        if self.window.is_ordered:
+            late, length = max(0, begin - n), self.window.length
+            begin -= late
         oldest, newest = begin - self.window.length + 1, begin - self.window.length + length
         own = self.pieces(line, min(begin, n), min(begin + size, n))
         halo = self.pieces(line, max(0, oldest), max(0, newest))
-        arguments: dict[str, Any] = {"op": self.op, **shared(self.threads)}
-        arguments |= declared_by(own=self.x, halo=self.x)
+        arguments: dict[str, Any] = {"late": late} if self.window.is_ordered else {"op": self.op}
+        arguments |= shared(self.threads) | declared_by(own=self.x, halo=self.x)
         between = self.states(line, max(0, newest), min(begin, n))
         if between:
             arguments |= {"between": refs(between)}
@@ -255,28 +265,34 @@ def reduce_windows(
     size: int,
     own: Sequence[Any],
     halo: Sequence[Any],
-    op: Operation,
+    late: int = 0,
+    op: Operation | None = None,
     between: Sequence[State] = (),
     threads: int = 1,
 ) -> Any:
-    """Return `size` results of windows that end in `own`, or behind the array."""
+    """Return `size` results of windows that end in `own`, or behind the array.
+
+    The first `late` are dropped of more results.
+    """
     for piece in (*own, *halo):
         chunks.refuse_masked(f"move_{window.statistic}", piece)
     axis = window.axis
     x = _joined(own, axis)
     before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
     base: State | None = None
-    if between and op.monoid is VAR:
+    if between and op is not None and op.monoid is VAR:
         base = combine_deviations(op=op, states=between)
-    elif between:
+    elif between and op is not None:
         base = window.keep(op, op.combine([*between]))
+    size += late
     if x.shape[axis] != size:
         # NaN stands for the elements behind the array, and counts as missing.
         x = x.astype(window.result(x.dtype), copy=False)
         shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
         x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
         before = before.astype(x.dtype, copy=False)
-    return move_by_threads(window, x, before, base, threads)
+    results = move_by_threads(window, x, before, base, threads)
+    return _along(results, axis, slice(late, None)) if late else results
 
 
 def _joined(pieces: Sequence[Any], axis: int) -> Any:

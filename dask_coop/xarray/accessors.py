@@ -15,7 +15,14 @@ from dask_coop.api.windows import Mode
 from dask_coop.xarray.groups import GroupOptions, reduce_groups, scan_groups
 from dask_coop.xarray.histogram import HistogramOptions, histogram
 from dask_coop.xarray.methods import Named, add_methods, checked
-from dask_coop.xarray.objects import each_variable, find_dims, finish, leaves_nan_out, xr
+from dask_coop.xarray.objects import (
+    as_installed,
+    each_variable,
+    find_dims,
+    finish,
+    leaves_nan_out,
+    xr,
+)
 
 
 class CoopDataArray(Named):
@@ -393,6 +400,54 @@ class CoopDataArray(Named):
         axis = x.dims.index(coordinate.dims[0])
         result = dask_coop.cumulative_trapezoid(x, positions, axis=axis, initial=0, engine=engine)
         return finish(x, result, keep_attrs)
+
+    def weighted_quantile(
+        self,
+        q: float | Sequence[float],
+        weights: xr.DataArray,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+    ) -> xr.DataArray:
+        """Compute quantiles of weighted elements.
+
+        Parameters
+        ----------
+        q : float or sequence of float
+            From 0 to 1.
+        weights : DataArray
+            Without NaN; broadcast by their dimensions.
+        dim : hashable, iterable of hashable, ... or None
+            The dimensions to work over; None or ... for all of them. They may lie in several
+            chunks: the other dimensions are cut into smaller ones, and lines are gathered.
+        skipna : bool, optional
+            Whether to leave NaN out; by default for floats and complex numbers, as in xarray.
+        keep_attrs : bool, optional
+            Whether to keep attributes; by default xarray's option of that name decides.
+
+        Returns
+        -------
+        DataArray
+            That of ``x.weighted(weights).quantile(q, dim)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As there, and if there is no such dimension.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import dask_coop.xarray
+        >>> x = xr.DataArray([1.0, 2.0, 6.0], dims="lat")
+        >>> x.coop.weighted_quantile(0.5, xr.DataArray([1.0, 1.0, 2.0], dims="lat")).values
+        array(4.)
+        """
+        dims, options = find_dims(self._obj, dim), {"skipna": skipna, "keep_attrs": keep_attrs}
+        return as_installed(
+            self._obj, lambda x: x.weighted(weights).quantile(q, dim=[*dims], **options)
+        )
 
     def box_filter(
         self,

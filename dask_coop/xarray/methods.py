@@ -21,7 +21,15 @@ from dask.base import is_dask_collection
 import dask_coop
 from dask_coop.api.call.names import check_keywords, no_attribute
 from dask_coop.xarray.documented import docstring_of, signature_of
-from dask_coop.xarray.objects import each_variable, find_dim, find_dims, finish, leaves_nan_out, xr
+from dask_coop.xarray.objects import (
+    as_installed,
+    each_variable,
+    find_dim,
+    find_dims,
+    finish,
+    leaves_nan_out,
+    xr,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,10 +66,13 @@ _ALONG = (
     Method("bfill", ("dim", "limit")),
     *(
         Method(f"move_{name}", ("dim", "window", "min_count"))
-        for name in ("sum", "mean", "std", "var", "min", "max")
+        for name in ("sum", "mean", "std", "var", "min", "max", "median", "rank")
     ),
     Method("run_lengths"),
     Method("run_events", ("dim", "values", "min_length")),
+    Method("move_argmin", ("dim", "window", "min_count")),
+    Method("move_argmax", ("dim", "window", "min_count")),
+    Method("move_quantile", ("dim", "window", "q", "min_count")),
     Method("topk", ("k", "dim")),
     Method("argtopk", ("k", "dim")),
     Method("sort"),
@@ -71,6 +82,15 @@ _ALONG = (
 _SEVERAL = (Method("integral_image"),)
 
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
+
+#: Methods of xarray's, served as by `dask_coop.install`, along a dimension in several chunks too.
+XARRAYS = {
+    "interpolate_na": "Fill gaps by interpolation along a dimension.",
+    "interp": "Interpolate at other coordinates.",
+    "interp_like": "Interpolate at the coordinates of another object.",
+    "rank": "Rank the elements along a dimension.",
+    "polyfit": "Fit polynomials along a dimension.",
+}
 
 #: Methods that xarray also applies to variables of a Dataset without the dimensions, over no axes.
 _OVER_NO_AXES = {"std", "var", "any", "all"}
@@ -107,6 +127,44 @@ def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
         for owner, method in zip((of_array, of_dataset), _methods(row), strict=True):
             method.__qualname__ = f"{owner.__name__}.{row.name}"
             setattr(owner, row.name, method)
+    for name in XARRAYS:
+        setattr(of_array, name, _served(xr.DataArray, name, of_array))
+        setattr(of_dataset, name, _served(xr.Dataset, name, of_dataset))
+
+
+def _served(cls: type[Any], name: str, owner: type[Any]) -> Callable[..., Any]:
+    """Return a method of xarray's that is called as if this library were installed."""
+    theirs = getattr(cls, name)
+    signature = inspect.signature(theirs)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return as_installed(_obj_of(self), theirs, *args, **kwargs)
+
+    called: Any = method
+    called.__name__, called.__module__ = name, __name__
+    called.__qualname__, called.__signature__ = f"{owner.__name__}.{name}", signature
+    known = [p for p in signature.parameters.values() if p.name != "self"]
+    # numpydoc has keywords of any name apart.
+    lines = [", ".join(p.name for p in known if p.kind is not p.VAR_KEYWORD)]
+    lines += [f"**{p.name}" for p in known if p.kind is p.VAR_KEYWORD]
+    told = f"\n        As for :meth:`xarray.{cls.__name__}.{name}`.\n    "
+    called.__doc__ = f"""{XARRAYS[name]}
+
+    Parameters
+    ----------
+    {told.join([*lines, ""]).rstrip()}
+
+    Returns
+    -------
+    {"Dataset" if name == "polyfit" else cls.__name__}
+        That of xarray's method; the dimension may lie in several chunks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there.
+    """
+    return method
 
 
 def _methods(row: Method) -> Iterator[Callable[..., Any]]:

@@ -14,7 +14,10 @@ except ImportError as _error:
         f"dask_coop.xarray needs xarray, which cannot be imported; run `{pip_install('xarray')}`"
     ) from _error
 
+import dask_coop
+
 __all__ = [
+    "as_installed",
     "each_variable",
     "find_dim",
     "find_dims",
@@ -78,6 +81,17 @@ def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | Non
         for array in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:
             array.attrs = dict(x.attrs) if keep_attrs else {}
     return result if (is_lazy(x) if lazy is None else lazy) else result.compute()
+
+
+def as_installed(x: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of `x`; if that is lazy, with this library's functions for xarray's.
+
+    While it builds the graph, they are installed for all threads, as by `dask_coop.installed`.
+    """
+    if not any(is_lazy(x[name]) for name in x) if isinstance(x, xr.Dataset) else not is_lazy(x):
+        return function(x, *args, **kwargs)
+    with dask_coop.installed():
+        return function(x, *args, **kwargs)
 
 
 def each_variable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from fractions import Fraction
 from itertools import product
 from types import ModuleType
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import compile_from
 from support.strategies import FEWER, FLOATS, REAL, arrays, shapes
-from support.windows import STATISTICS, check
+from support.windows import ORDERED, STATISTICS, check, laid_out
 
 import dask_coop as dc
 
@@ -37,36 +38,45 @@ def move(statistic: str, *given: Any, **options: Any) -> Any:
     return getattr(dc, f"move_{statistic}")(*given, **options)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+def dtype_of(statistic: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of results; float16 has too few places and ranks."""
+    if dtype.kind != "f":
+        return np.dtype("f8")
+    few = statistic in ("rank", "argmin", "argmax") and dtype == np.float16
+    return np.dtype("f4") if few else dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @FEWER
 @given(case=windows(FLOATS))
 def test_every_window_is_reduced(xp: Any, statistic: str, case: Any) -> None:
     (array, chunks), window, min_count, axis, center = case
     x = to_chunks(xp, array, chunks)
-    lazy = move(statistic, x, window, min_count, axis, center=center)
+    options = {} if statistic == "rank" else {"center": center}
+    lazy = move(statistic, x, window, min_count, axis, **options)
     assert lazy.chunks == x.chunks
-    assert lazy.dtype == lazy._meta.dtype == array.dtype
+    assert lazy.dtype == lazy._meta.dtype == dtype_of(statistic, array.dtype)
     found = to_numpy(xp, lazy)
-    assert found.dtype == array.dtype
-    check(statistic, found, array, window, min_count, axis, center=center)
+    assert found.dtype == lazy.dtype
+    check(statistic, found, array, window, min_count, axis, **options)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "i8", "u8", "f2", ">f4", ">i2"])
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 def test_dtypes(xp: ModuleType, statistic: str, dtype: str) -> None:
     if xp is not np and dtype[0] == ">":
         pytest.skip("CuPy has the machine's byte order only")
     array = (np.random.default_rng(1).integers(0, 50, (9, 20)) % 7).astype(dtype)
     x = to_chunks(xp, array, (4, 6))
     for axis, center in ((0, False), (1, True)):
-        lazy = move(statistic, x, 5, 2, axis, center=center)
-        wanted = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype("f8")
+        options = {} if statistic == "rank" else {"center": center}
+        lazy = move(statistic, x, 5, 2, axis, **options)
         found = to_numpy(xp, lazy)
-        assert lazy.dtype == found.dtype == wanted
-        check(statistic, found, array, 5, 2, axis, center=center)
+        assert lazy.dtype == found.dtype == dtype_of(statistic, array.dtype)
+        check(statistic, found, array, 5, 2, axis, **options)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
 def test_results_are_bottlenecks(statistic: str, dtype: str) -> None:
     bottleneck = pytest.importorskip("bottleneck")
@@ -81,10 +91,73 @@ def test_results_are_bottlenecks(statistic: str, dtype: str) -> None:
             assert lazy.dtype == expected.dtype
             # Which keeps running sums in the dtype of the elements.
             tolerance = {"f4": 0.2, "f8": 1e-5}.get(dtype, 1e-9)
+            if statistic in ORDERED:
+                tolerance = 1e-6 if dtype == "f4" else 1e-14
             np.testing.assert_allclose(lazy, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("q", [0, 0.1, 0.5, 0.77, 1])
+def test_quantiles_are_numpys(
+    xp: ModuleType, dtype: str, compiled: bool, q: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_from(monkeypatch, 1 if compiled else math.inf, "window_order")
+    array = (100 * np.random.default_rng(5).standard_normal((5, 60))).astype(dtype)
+    if dtype[0] == "f":
+        array[np.random.default_rng(6).random(array.shape) < 0.2] = np.nan
+    x = to_chunks(xp, array, (2, 7))
+    for window, least, center in ((1, 1, False), (6, 2, True), (25, 25, False), (60, 3, True)):
+        windows = laid_out(array, window, 1, center).astype("f4" if dtype == "f4" else "f8")
+        counts = (windows == windows).sum(-1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.where(counts >= least, np.nanquantile(windows, q, -1), np.nan)
+        found = to_numpy(xp, dc.move_quantile(x, window, q, least, center=center))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_medians_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    values = np.random.default_rng(7).integers(0, 50, 300).astype("f8")
+    values[::7] = np.nan
+    x, series = da.from_array(values, chunks=11), pandas.Series(values)
+    for window, least, center in ((5, 1, False), (64, 30, True), (299, 40, True)):
+        rolling = series.rolling(window, min_periods=least, center=center)
+        found = dc.move_median(x, window, least, center=center)
+        np.testing.assert_array_equal(found, rolling.median())
+        found = dc.move_quantile(x, window, 0.3, least, center=center)
+        np.testing.assert_allclose(found, rolling.quantile(0.3), rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", ["ramps apart", "rising", "falling", "equal", "two values"])
+def test_order_of_hard_lines(shape: str) -> None:
+    n = 30_000
+    steps = np.arange(n, dtype="f8")
+    line = {
+        # The middle is always far from the last one, over all that has left.
+        "ramps apart": np.where(steps % 2, steps, -steps),
+        "rising": steps,
+        "falling": -steps,
+        "equal": np.zeros(n),
+        "two values": np.random.default_rng(8).integers(0, 2, n).astype("f8"),
+    }[shape]
+    x = da.from_array(line, chunks=13_000)
+    for statistic in ("median", "rank", "argmin"):
+        for window in (3, 500, 8000):
+            check(statistic, np.asarray(move(statistic, x, window, 1)), line, window, 1)
+
+
+def test_infinities_in_order(xp: ModuleType) -> None:
+    array = np.array([np.inf, np.nan, np.inf, 1, -np.inf, np.nan, 2, np.inf])
+    x = to_chunks(xp, array, 3)
+    for statistic in ORDERED:
+        for window in (1, 2, 4, 8):
+            found = to_numpy(xp, move(statistic, x, window, 1))
+            check(statistic, found, array, window, 1)
+
+
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize("chunk", [1, 3, 10, 64])
 def test_windows_longer_than_chunks(xp: ModuleType, statistic: str, chunk: int) -> None:
     array = np.random.default_rng(4).standard_normal((3, 64))
@@ -95,8 +168,9 @@ def test_windows_longer_than_chunks(xp: ModuleType, statistic: str, chunk: int) 
             continue
         for center in (False, True):
             least = min(2, window)
-            found = to_numpy(xp, move(statistic, x, window, least, center=center))
-            check(statistic, found, array, window, least, center=center)
+            options = {} if statistic == "rank" else {"center": center}
+            found = to_numpy(xp, move(statistic, x, window, least, **options))
+            check(statistic, found, array, window, least, **options)
 
 
 def test_no_task_holds_more_elements_than_two_chunks_have() -> None:
@@ -214,7 +288,7 @@ def test_the_rolling_of_xarray_is_found() -> None:
     array[2, 3:9] = np.nan
     x, data = da.from_array(array, chunks=(2, 7)), xarray.DataArray(array, dims=("a", "b"))
     for window, center in ((4, True), (5, True), (4, False)):
-        for name in STATISTICS:
+        for name in (*STATISTICS, "median"):
             rolling = data.rolling(b=window, center=center, min_periods=2)
             expected = getattr(rolling, name)()
             found = move(name, x, window, 2, axis=1, center=center)
@@ -243,6 +317,12 @@ def test_arrays_that_windows_do_not_move_over() -> None:
         dc.move_mean(x, 2.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="integer for axis"):
         dc.move_mean(x, 2, axis=None)  # type: ignore[arg-type]
+    for no_number in ([0.5], "0.5"):
+        with pytest.raises(TypeError, match="one number for q"):
+            dc.move_quantile(x, 2, no_number)  # type: ignore[arg-type]
+    for beyond in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="q from 0 to 1"):
+            dc.move_quantile(x, 2, beyond)
     with pytest.raises(ValueError, match="no negative ddof"):
         dc.move_std(x, 2, ddof=-1)
     with pytest.raises(np.exceptions.AxisError):

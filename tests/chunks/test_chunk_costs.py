@@ -38,6 +38,8 @@ COSTS = {
     "ffill, rows": (0, 2, 2),
     "move_mean, columns": (0, 4, 2),
     "move_mean, rows": (0, 2, 2),
+    "move_median, columns": (0, 4, 4),
+    "move_median, rows": (0, 2, 2),
     "sum by group": (1, 2, 6),
     "sum by many groups": (1, 2, 6),
     "mean by group": (1, 2, 6),

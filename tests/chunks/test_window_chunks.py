@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.windows import STATISTICS, check, moved
+from support.windows import ORDERED, STATISTICS, check, moved
 
 from dask_coop import chunks
 from dask_coop.algebra.windows import Window
@@ -65,6 +65,8 @@ def along(axis: int, part: slice) -> tuple[slice, ...]:
 
 
 def steps(window: Window, x: Any, halo: Any, base: Any = None) -> Any:
+    if window.is_ordered:
+        return window_steps.move_ordered(window, x, halo, 1000)
     element = window.element(x.dtype)
     found = window_steps.move(window, x.astype(element), halo.astype(element), base, 1000)
     return found.astype(window.result(x.dtype))
@@ -88,7 +90,7 @@ def _way(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize(("shape", "axis", "length"), CASES)
 def test_windows_of_a_chunk(
     way: Any, statistic: str, shape: tuple[int, ...], axis: int, length: int
@@ -129,7 +131,7 @@ def test_windows_that_hold_what_lies_before(way: Any, statistic: str, shape: Any
     check(statistic, expected, whole, length, 5, axis)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, "median"])
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "i4", "f2", "f4", "f8"])
 def test_dtypes_and_layouts(way: Any, statistic: str, dtype: str) -> None:
     x = data((37, 41), dtype, 0.1)
@@ -144,7 +146,7 @@ def test_dtypes_and_layouts(way: Any, statistic: str, dtype: str) -> None:
             check(statistic, found, layout, 5, 2, axis)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 def test_no_elements(way: Any, statistic: str) -> None:
     window = Window(statistic, 1, 3, 1)
     for shape in ((0, 5), (4, 0)):
@@ -176,7 +178,7 @@ def test_two_runs_are_the_same(way: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize(("shape", "axis", "length"), LONG)
 def test_long_windows_on_a_gpu(statistic: str, shape: Any, axis: int, length: int) -> None:
     for dtype, rate in (("f4", 0), ("f8", 0.2)):

@@ -72,6 +72,7 @@ FAMILIES = {
     "gaps": Family(gaps.draw_gaps, gaps.expect_gaps, 4),
     "runs": Family(runs.draw_runs, runs.expect_runs, 2),
     "window": Family(windows.draw_window, windows.expect_window, 4),
+    "order of windows": Family(windows.draw_order, windows.expect_order, 2),
     "box": Family(windows.draw_box, windows.expect_box, 1),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),

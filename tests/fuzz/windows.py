@@ -1,4 +1,7 @@
-"""Cases of moving windows and of means of boxes: every window is reduced by itself, and wider."""
+"""Cases of moving windows and of means of boxes: every window is reduced by itself, and wider.
+
+Order statistics of windows are those of sorted ones.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from support.windows import FUNCTIONS, STATISTICS, laid_out
+from support.windows import FUNCTIONS, ORDER, STATISTICS, laid_out
 
 from fuzz import draw
 from fuzz.case import Array, Case
@@ -49,6 +52,61 @@ def expect_window(case: Case) -> list[Expected]:
     ulps = None if exact else 4.0
     chunks = case.inputs[0].chunks
     return [Expected(value, dtype, ulps, 0.0 if exact else slack, chunks, defined=defined)]
+
+
+def draw_order(rng: draw.Generator) -> Case:
+    """Draw an order statistic of windows, now and then of ones that are sorted in tiles."""
+    name = draw.pick(rng, [*ORDER, "median", "quantile", "quantile"])
+    if long := draw.chance(rng, 0.1):
+        sides: tuple[int, ...] = (int(rng.integers(1, 4)), int(rng.integers(5_000, 20_000)))
+    else:
+        sides = tuple(max(1, n) for n in draw.shape(rng, 1))
+    array = draw.values(rng, draw.pick(rng, draw.REAL), sides)
+    axis = array.ndim - 1 if long else int(rng.integers(-array.ndim, array.ndim))
+    widest = 300 if long else array.shape[axis]
+    options: dict[str, Any] = {"window": int(rng.integers(1, widest + 1)), "axis": axis}
+    if draw.chance(rng, 0.7):
+        options["min_count"] = int(rng.integers(1, options["window"] + 1))
+    if name != "rank" and draw.chance(rng, 0.4):
+        options["center"] = True
+    if name == "quantile":
+        options["q"] = draw.pick(rng, [0, 0.25, 1, float(rng.random()), float(rng.random())])
+    return Case("order of windows", f"move_{name}", (draw.operand(rng, array),), {}, options)
+
+
+def expect_order(case: Case) -> list[Expected]:
+    """Return the order statistic of each window laid out."""
+    statistic, axis = case.function.removeprefix("move_"), case.option("axis", -1)
+    window, q = case.option("window"), case.option("q")
+    windows = laid_out(case.x, window, axis, bool(case.option("center", False)))
+    counts = (windows == windows).sum(-1)
+    dtype = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
+    ulps, slack, defined = None, np.zeros(counts.shape), np.ones(counts.shape, "?")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        if statistic in ("median", "quantile"):
+            place = (np.maximum(counts, 1) - 1) * (0.5 if q is None else q)
+            ends = np.floor(place), np.ceil(place)
+            low, high = (
+                np.take_along_axis(np.sort(windows, -1), end.astype("i8")[..., None], -1)[..., 0]
+                for end in ends
+            )
+            value = low + (high.astype("g") - low) * (place - ends[0])
+            value = np.where(low == high, low, value)
+            most = max(float(np.finfo(dtype).max), float(np.finfo("f4").max))
+            size = np.maximum(np.abs(low), np.abs(high))
+            defined = (size < most / 2) | (counts < 1)
+            ulps, slack = 4.0, 4 * float(np.finfo(dtype).eps) * np.where(defined, size, 0)
+        else:
+            value = ORDER[statistic](windows, axis=-1)
+            dtype = np.dtype("f4") if dtype == np.float16 else dtype
+    least = case.option("min_count") or window
+    value = np.where(counts >= least, value, np.nan)
+    value, slack, defined = (
+        np.moveaxis(a, -1, axis) for a in (value, np.nan_to_num(slack), defined | (counts < least))
+    )
+    chunks = case.inputs[0].chunks
+    return [Expected(value, dtype.newbyteorder("="), ulps, slack, chunks, defined=defined)]
 
 
 def draw_box(rng: draw.Generator) -> Case:

@@ -148,6 +148,11 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "move_sum": dc.move_sum(x, 3, axis=0),
         "move_mean": dc.move_mean(x, 5, min_count=2, center=True),
         "move_std": dc.move_std(x, 3, axis=1),
+        "move_median": dc.move_median(x, 3, min_count=1, center=True),
+        "move_quantile": dc.move_quantile(x, 4, 0.25, axis=0),
+        "move_rank": dc.move_rank(x, 3),
+        "move_argmin": dc.move_argmin(x, 4, axis=0),
+        "move_argmax": dc.move_argmax(x, 3, min_count=2, center=True),
         "move_std of few": dc.move_std(x, 3, axis=1, min_count=2, center=True),
         "move_var": dc.move_var(x, 4, ddof=1, axis=0),
         "move_min": dc.move_min(x, 6, axis=0, min_count=1),
@@ -279,8 +284,12 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "scan": dc.scan(x, ANY),
         **{
             name: getattr(dc, name)(x.reshape(1), 1)
-            for name in ("move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max")
+            for name in (
+                *("move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max"),
+                *("move_median", "move_rank", "move_argmin", "move_argmax"),
+            )
         },
+        "move_quantile": dc.move_quantile(x.reshape(1), 1, 0.5),
         "box_filter": dc.box_filter(x.reshape(1), 1, (0,)),
         "integral_image": dc.integral_image(x, ()),
         "sequential cumsum": dc.cumsum(x, method="sequential"),
@@ -380,6 +389,8 @@ def numbers() -> Any:
 
 def expectations(array: Any) -> dict[str, Any]:
     """Return what NumPy says to `collections`, where a test has not said it yet."""
+    fours = np.lib.stride_tricks.sliding_window_view(array, 4, 0)
+    nothing = np.full_like(array[:3], np.nan)
     return {
         "median": np.median(array),
         "quantiles made anew": np.quantile(array, [0.1, 0.7]),
@@ -455,6 +466,11 @@ def expectations(array: Any) -> dict[str, Any]:
         "events sum": runs.sums(array > 2, array, 0, 2),
         "move_sum": moved("sum", array, 3, axis=0),
         "move_mean": moved("mean", array, 5, 2, center=True),
+        "move_median": moved("median", array, 3, 1, center=True),
+        "move_quantile": np.vstack([nothing, np.quantile(fours, 0.25, -1)]),
+        "move_rank": moved("rank", array, 3),
+        "move_argmin": moved("argmin", array, 4, axis=0),
+        "move_argmax": moved("argmax", array, 3, 2, center=True),
         "move_std": moved("std", array, 3),
         "move_var": moved("var", array, 4, axis=0, ddof=1),
         "move_min": moved("min", array, 6, 1, axis=0),

@@ -18,6 +18,29 @@ FUNCTIONS = {
 STATISTICS = tuple(FUNCTIONS)
 
 
+def _place(windows: Any, axis: int, best: Any) -> Any:
+    """Return how far from the end of each window its extremum is, the last of several."""
+    extremum = best(windows, axis=axis)
+    return (windows == extremum[..., None])[..., ::-1].argmax(-1)
+
+
+def _rank(windows: Any, axis: int) -> Any:
+    last = windows[..., -1:]
+    below, above = ((windows < last).sum(axis), (windows > last).sum(axis))
+    ranks = (below - above) / np.maximum((windows == windows).sum(axis) - 1, 1)
+    return np.where(last[..., 0] == last[..., 0], ranks, np.nan)
+
+
+#: Statistics that need the order of a window's elements.
+ORDER = {
+    "median": np.nanmedian,
+    "argmin": lambda windows, axis: _place(windows, axis, np.nanmin),
+    "argmax": lambda windows, axis: _place(windows, axis, np.nanmax),
+    "rank": _rank,
+}
+ORDERED = tuple(ORDER)
+
+
 def laid_out(x: Any, window: int, axis: int = -1, center: bool = False) -> Any:
     """Return the window of each element along a last axis, NaN where it is behind an end."""
     x = np.asarray(x)
@@ -44,7 +67,7 @@ def moved(
     options = {"ddof": ddof} if statistic in ("var", "std") else {}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = FUNCTIONS[statistic](windows, axis=-1, **options)
+        found = (FUNCTIONS | ORDER)[statistic](windows, axis=-1, **options)
     found = np.where(counts >= (window if min_count is None else min_count), found, np.nan)
     return np.moveaxis(found, -1, axis)
 
@@ -60,7 +83,7 @@ def check(statistic: str, found: Any, x: Any, window: int, *given: Any, **option
     axis = given[1] if len(given) > 1 else options.get("axis", -1)
     eps = np.finfo(found.dtype).eps
     with np.errstate(all="ignore"):
-        if statistic in ("min", "max"):
+        if statistic in ("min", "max", *ORDER):
             np.testing.assert_array_equal(found, expected.astype(found.dtype))
             return
         scale = sizes(x, window, axis, options.get("center", False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
+from collections import Counter
 from typing import Any
 
 import dask
@@ -293,7 +294,9 @@ def test_nothing_is_computed_while_graphs_are_built() -> None:
             args = [given.get(name, "time") for name in row.positional[:2]]
             if row.name == "reduce":
                 args[0] = np.maximum
-            options = {"alpha": 0.5} if row.name.startswith("ewm_") else {}
+            options = {"move_quantile": {"q": 0.5}}.get(row.name, {})
+            if row.name.startswith("ewm_"):
+                options = {"alpha": 0.5}
             if row.name in ("ewm_cov", "ewm_corr"):
                 args[0] = x
             if row.name in ("any", "all"):
@@ -308,6 +311,52 @@ def test_nothing_is_computed_while_graphs_are_built() -> None:
                 args[1:] = [x, 2]
             of = x > 0 if "run" in row.name else x
             getattr(of.coop, row.name)(*args, **options)
+
+
+#: Calls of xarray's methods along a dimension in several chunks, and what is reported of them.
+LIKE_XARRAY = {
+    "x.interpolate_na('time')": "interpolate_na",
+    "x.interpolate_na('time', limit=1, keep_attrs=False)": "interpolate_na",
+    "x.interp(time=x.time.values[2:7] + np.timedelta64(5, 'h'))": "interp",
+    "x.interp_like(x[2:7], method='nearest')": "interp",
+    "x.rank('time', pct=True)": "rank",
+    "x.polyfit('time', 1)": "polyfit",
+    "x.to_dataset(name='t').interpolate_na('time')": "interpolate_na",
+}
+
+
+@pytest.mark.parametrize("call", LIKE_XARRAY)
+def test_methods_of_xarrays_take_dimensions_in_several_chunks(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bottleneck" if "rank" in call else "scipy")
+    counts: Counter[Any] = Counter()
+    monkeypatch.setattr("dask_coop.api.call.report._calls", counts)
+    name = re.findall(r"\.(\w+)\(", call)[-1 if "to_dataset" in call else 0]
+    ours = call.replace(f".{name}(", f".coop.{name}(", 1)
+    x = field()
+    expected = eval(call, {"x": x, "np": np})
+    with dask.config.set(scheduler=refuse):
+        lazy = eval(ours, {"x": chunked(x), "np": np})
+    assert dask.is_dask_collection(lazy)
+    xr.testing.assert_allclose(lazy.compute(), expected)
+    assert lazy.attrs == expected.attrs
+    assert (LIKE_XARRAY[call], "dask_coop") in {(key[0], key[2]) for key in counts}
+    xr.testing.assert_identical(eval(ours, {"x": x, "np": np}), expected)
+
+
+def test_weighted_quantiles_are_xarrays() -> None:
+    x = field()
+    w = np.cos(np.deg2rad(x.lat))
+    times = xr.DataArray(np.arange(1.0, 1 + x.sizes["time"]), dims="time")
+    for q, dim, weights in ((0.3, "time", times), ([0.1, 0.9], ("y", "x"), w), (0.5, None, w)):
+        expected = x.weighted(weights).quantile(q, dim=dim, keep_attrs=True)
+        found = chunked(x).coop.weighted_quantile(q, weights, dim, keep_attrs=True)
+        assert dask.is_dask_collection(found)
+        xr.testing.assert_allclose(found.compute(), expected)
+        assert found.attrs == expected.attrs
+    with pytest.raises(ValueError, match="no dimension"):
+        x.coop.weighted_quantile(0.5, w, "height")
 
 
 def test_the_same_call_gives_the_same_keys() -> None:

@@ -77,7 +77,8 @@ HISTOGRAMS: dict[str, type[Any]] = {
 
 #: The blockwise functions whose chunks may be joined: results have their chunks, or one.
 _JOINS = {
-    *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max")),
+    *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
+    *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
     *("digitize", "isin", "unique", "value_counts"),
 }
 

@@ -34,12 +34,13 @@ R = TypeVar("R")
 #: - "pure": dimensionless, as the array must be
 _RULES = {
     "same": "median nanmedian quantile percentile nanquantile nanpercentile move_mean move_min "
-    "move_max ewm_mean box_filter ffill bfill topk sort select compress extract transpose to_gpu "
-    "to_host",
+    "move_max move_median move_quantile ewm_mean box_filter ffill bfill topk sort select compress "
+    "extract transpose to_gpu to_host",
     "sum": "cumulative_sum ewm_sum move_sum integral_image norm",
     "difference": "ewm_std move_std ptp",
     "square": "ewm_var move_var",
-    "place": "skew kurtosis argtopk argsort nunique rankdata percentileofscore searchsorted isin "
+    "place": "skew kurtosis move_rank move_argmin move_argmax argtopk argsort nunique rankdata "
+    "percentileofscore searchsorted isin "
     "digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",

@@ -8,17 +8,18 @@ those of DataArrays call those of arrays.
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from collections.abc import Callable, Hashable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from dask.array import array_expr_enabled
+from dask.array import array_expr_enabled, reductions
 from dask.array.core import asanyarray
 from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 
 from dask_coop.api import fills, flox_calls, least_squares, sums, windows, xhistogram_calls
-from dask_coop.api.arguments import ReductionArguments, beside
+from dask_coop.api.arguments import ReductionArguments, as_dtype, beside
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask, originals
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
@@ -29,13 +30,21 @@ from dask_coop.api.paired import average, regression
 from dask_coop.errors import Refused
 
 #: xarray's rolling functions, and ours.
-_MOVED = {
+_MOVED: dict[str, Callable[..., Any]] = {
     "sum": windows.move_sum,
     "mean": windows.move_mean,
     "std": windows.move_std,
     "var": windows.move_var,
     "min": windows.move_min,
     "max": windows.move_max,
+    "median": windows.move_median,
+}
+
+#: Functions of NumPy for `reduce`, the names of ours, and whether they leave NaN out.
+_REDUCED: dict[Any, tuple[str, bool]] = {
+    getattr(np, prefix + name): (name, bool(prefix))
+    for name in (*_MOVED, "quantile")
+    for prefix in ("", "nan")
 }
 
 
@@ -71,19 +80,67 @@ def _roll(
     # For means, xarray passes only `rolling_agg_func`.
     name = (array_agg_func or rolling_agg_func).__name__.strip("_")
     kwargs.pop("sliding_window_view_kwargs", None)
-    if name not in _MOVED or kwargs:
+    if name not in (*_MOVED, "argmin", "argmax") or kwargs:
         raise Refused(f"windows have no {', '.join([name, *kwargs])}")
+    if name not in _MOVED and self.obj.dtype.kind in "bu":
+        # Zeros stand for what is behind an end, and xarray may find one of them.
+        raise Refused("windows of unsigned integers have no places")
+    return _moved(self, name, self.min_periods or 1, keep_attrs, (name, None))
+
+
+def _reduce_windows(
+    self: Any,
+    func: Any,
+    keep_attrs: bool | None = None,
+    *,
+    sliding_window_view_kwargs: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Return `DataArray.rolling(...).reduce(...)` by a function of NumPy."""
+    name, without_nan = _REDUCED[func]
+    takes = {"quantile": {"q"}, "std": {"ddof"}, "var": {"ddof"}}.get(name, set())
+    # NumPy's numbers may change the dtype of results.
+    plain = all(type(value) in (int, float) for value in kwargs.values())
+    # NumPy's statistics of bool are bool, or fail.
+    plain = plain and self.obj.dtype.kind != "b" and (name != "quantile" or bool(kwargs))
+    if not kwargs.keys() <= takes or not plain:
+        raise Refused(f"windows have no {name} with {kwargs}")
+    (window,) = self.window if len(self.window) == 1 else (0,)
+    least = (self.min_periods or 1) if without_nan else window
+    keep_attrs = self._get_keep_attrs(keep_attrs)
+    return _moved(self, name, least, keep_attrs, ("reduce", func), **kwargs)
+
+
+def _moved(
+    self: Any, name: str, least: int, keep_attrs: bool, method: tuple[str, Any], **kwargs: Any
+) -> Any:
+    """Return windows' statistics with the labels of a `DataArray.rolling(...)`."""
     if len(self.dim) > 1:
         raise Refused(f"windows move along one dimension, not along {len(self.dim)}")
     (dim,), (window,), (center,) = self.dim, self.window, self.center
     array = self.obj
-    axis, least = array.get_axis_num(dim), self.min_periods or 1
-    with differing("chunks are the array's, where xarray cuts others"):
-        moved = strict(_MOVED[name])(array.data, window, least, axis, center=center)
+    axis = array.get_axis_num(dim)
     options = sys.modules["xarray"].get_options()
-    chosen = options["use_bottleneck"], options["use_numbagg"]
-    if (dtype := _xarrays_dtype(name, array.dtype, center, *chosen)) is not None:
-        moved = moved.astype(dtype)
+    choices = options["use_bottleneck"], options["use_numbagg"]
+    by_numbagg = name == "median" and method[1] in (None, np.nanmedian)
+    if by_numbagg and getattr(reductions, "HAS_NUMBAGG", False):
+        # Dask calls it, whose medians are float64.
+        dtype: np.dtype[Any] | None = np.dtype("f8")
+    else:
+        dtype = _xarrays_dtype(method, tuple(kwargs.items()), array.dtype, center, choices)
+    x = array.data
+    if name in ("median", "quantile") and x.dtype in (np.float16, np.float32) and dtype == "f8":
+        x = as_dtype(x, "f8")
+    with differing("chunks are the array's, where xarray cuts others"):
+        if name in ("argmin", "argmax"):
+            places = partial(windows.first_places, f"move_{name}")
+            moved = with_expressions(places)(x, window, least, axis, center=center)
+        elif name == "quantile":
+            q = kwargs["q"]
+            moved = strict(windows.move_quantile)(x, window, q, least, axis, center=center)
+        else:
+            moved = strict(_MOVED[name])(x, window, least, axis, center=center, **kwargs)
+    moved = moved if dtype is None else moved.astype(dtype)
     # Through a variable: a DataArray without a name would take the Dask array's name.
     data = type(array.variable)(array.dims, moved, array.attrs if keep_attrs else None)
     return type(array)(data, array.coords, name=array.name)
@@ -182,16 +239,22 @@ def _fits_lazily(lhs: Any, rhs: Any, rcond: Any = None, skipna: bool = False) ->
 
 @lru_cache(maxsize=256)
 def _xarrays_dtype(
-    name: str, dtype: np.dtype[Any], center: bool, use_bottleneck: bool, use_numbagg: bool
+    method: tuple[str, Any],
+    kwargs: tuple[tuple[str, Any], ...],
+    dtype: np.dtype[Any],
+    center: bool,
+    choices: tuple[bool, ...],
 ) -> np.dtype[Any] | None:
     """Return the dtype of xarray's result for windows, or None if xarray does not support them.
 
-    It depends on xarray's version, and on the options that are arguments.
+    It depends on xarray's version, and on its choices between libraries.
     """
     example = sys.modules["xarray"].DataArray(zeros(1, dtype=dtype, chunks=1), dims="t")
     try:
         with left_to_dask():
-            result: np.dtype[Any] = getattr(example.rolling(t=1, center=center), name)().dtype
+            call = getattr(example.rolling(t=1, center=center), method[0])
+            positional = () if method[1] is None else method[1:]
+            result: np.dtype[Any] = call(*positional, **dict(kwargs)).dtype
     except (TypeError, ValueError, NotImplementedError):
         return None
     return result
@@ -206,6 +269,10 @@ def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
     return _is_lazy(self.obj.data)
 
 
+def _reduces_lazily(self: Any, func: Any, *args: Any, **kwargs: Any) -> bool:
+    return _is_lazy(self.obj.data) and isinstance(func, Hashable) and func in _REDUCED
+
+
 def rows() -> list[Row]:
     """Return the rows of xarray's, flox's and xhistogram's functions, and ours."""
     return [
@@ -218,6 +285,12 @@ def rows() -> list[Row]:
         Row("xarray.computation.computation", "_cov_corr", _covary, _covaries_lazily),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
         Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
+        Row(
+            "xarray.computation.rolling",
+            "DataArrayRolling.reduce",
+            _reduce_windows,
+            _reduces_lazily,
+        ),
         Row("xarray.compat.dask_array_ops", "least_squares", with_expressions(_fit), _fits_lazily),
         Row(
             "xarray.computation.apply_ufunc",

@@ -1,8 +1,9 @@
-"""Statistics of windows over CuPy chunks, by kernel_window.cuh.
+"""Statistics of windows over CuPy chunks, by kernel_window.cuh and kernel_window_order.cuh.
 
 The kernels hold a window of each line in shared memory, or for columns with longer windows in
 device memory. Rows with windows too long for shared memory take a few steps over the chunk
-(window_steps.py).
+(window_steps.py). Order statistics have a window of each block of a line in shared memory; longer
+windows are laid out.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
         The state of the elements between these two.
     """
     with x.device:
+        if window.is_ordered:
+            return _move_ordered(window, x, halo)
         element, result = window.element(x.dtype), window.result(x.dtype)
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
         if not x.size:
@@ -81,6 +84,30 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
         else:
             moved = _move(window, x, halo, base)
         return moved.astype(result, copy=False)
+
+
+def _move_ordered(window: Window, x: Array, halo: Array) -> Array:
+    """Return order statistics of windows along lines that are contiguous, or made so."""
+    axis, w, element = window.axis, window.length, window.element(x.dtype)
+    result, shared = window.result(x.dtype), programs.order_bytes(element, w)
+    if not x.size:
+        return cupy.empty(x.shape, result)
+    if shared > device(cupy.cuda.runtime.getDevice()).shared_bytes:
+        return window_steps.move_ordered(window, x, halo, _ROOM)
+    rows, earlier = (
+        aligned(contiguous(cupy.moveaxis(a, axis, -1).astype(element, copy=False)))
+        for a in (x, halo)
+    )
+    n, before = rows.shape[-1], earlier.shape[-1]
+    parts = -(-n // (programs.ORDER_THREADS * programs.STRETCH))
+    y = cupy.empty_like(rows)
+    source = programs.order(programs.order_functor(window.statistic, element, w), element)
+    q = -1.0 if window.q is None else window.q
+    numbers = np.int32(w), np.int32(window.min_count), np.int32(window.first), np.float64(q)
+    lines = rows.data.ptr, earlier.data.ptr, y.data.ptr, np.int64(n), np.int32(before)
+    blocks = rows.size // n * parts
+    launch(source, blocks, programs.ORDER_THREADS, *lines, np.int64(parts), *numbers, shared=shared)
+    return cupy.moveaxis(y, -1, axis).astype(result, copy=False)
 
 
 def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:

@@ -24,6 +24,7 @@ WORTH_COMPILING: dict[str, float] = {
     "sums": 1 << 16,
     "unique": 1 << 15,
     "window_extrema": 1,
+    "window_order": 1 << 16,
 }
 
 

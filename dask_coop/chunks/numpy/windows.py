@@ -12,6 +12,7 @@ from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
 from dask_coop.chunks.numpy.lines import memory_and_place, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
+from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
@@ -20,6 +21,10 @@ _Plan = tuple[int, int, int, int]
 
 #: Elements that a step works on at a time, and those that a compiled loop keeps in the caches.
 _ROOM, _CACHED = 1 << 14, 1 << 10
+
+#: The fewest results of a tile that is sorted for order statistics, the length of one in windows,
+#: and the longest window whose elements are counted for ranks.
+_TILE, _WINDOWS, _COUNTED = 1 << 12, 4, 200
 
 #: Lines that the loops of sums work on together (loops/lanes.py).
 LANES = 8
@@ -34,6 +39,8 @@ _COLUMNS = 16
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
     """Return the statistic of the window that ends at each element of the chunk `x`."""
     element, result = window.element(x.dtype), window.result(x.dtype)
+    if window.is_ordered:
+        return _move_ordered(window, x, halo)
     if loops_for("window_extrema", x.size) is None:
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
         statistics: Array = window_steps.move(window, x, halo, base, _ROOM)
@@ -41,6 +48,53 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
     if x.dtype not in (np.float32, np.float64):
         x, halo = (a.astype(element) for a in (x, halo))
     return _compiled(window, x, halo, base).astype(result, copy=False)
+
+
+def _move_ordered(window: Window, x: Array, halo: Array) -> Array:
+    """Return order statistics of windows, by tiles of lines."""
+    axis, w, element = window.axis, window.length, window.element(x.dtype)
+    if loops_for("window_order", x.size * w) is None:
+        laid_out: Array = window_steps.move_ordered(window, x, halo, _ROOM)
+        return laid_out
+    rows, earlier = np.moveaxis(x, axis, -1), np.moveaxis(halo, axis, -1)
+    result = np.empty(x.shape, window.result(x.dtype))
+    out, n, before = np.moveaxis(result, axis, -1), x.shape[axis], halo.shape[axis]
+    step = min(n, max(_TILE, _WINDOWS * w))
+    tables = _tables(window, element)
+    of_tile = np.promote_types(element, result.dtype)
+    # Neighbouring columns are read together.
+    for box in boxes(out.shape[:-1], max(LANES, _ROOM // (step + w))) if x.size else ():
+        for begin in range(0, n, step):
+            stop, of_halo = min(n, begin + step), max(0, before - max(0, w - 1 - begin))
+            parts = [earlier[box][..., of_halo:], rows[box][..., max(0, begin - w + 1) : stop]]
+            tile = np.concatenate(parts, -1, dtype=element, casting="unsafe")
+            results = np.empty((math.prod(tile.shape[:-1]), stop - begin), of_tile)
+            _fill_tile(window, tile.reshape(len(results), -1), tables, results)
+            out[box][..., begin:stop] = results.reshape(*tile.shape[:-1], -1)
+    return result
+
+
+def _fill_tile(window: Window, x: Array, tables: tuple[Array, Array], out: Array) -> None:
+    """Write order statistics of the windows of rows that end at their last elements."""
+    compiled, w, least = loops("window_order"), window.length, window.min_count
+    match window.statistic:
+        case "argmin" | "argmax":
+            compiled.move_places(x, w, least, window.statistic == "argmin", window.first, out)
+        case "rank" if w <= _COUNTED:
+            compiled.rank_short(x, w, least, out)
+        case "rank":
+            compiled.rank_long(x, np.argsort(x, -1), w, least, out)
+        case _:
+            compiled.move_quantiles(x, np.argsort(x, -1), w, least, *tables, out)
+
+
+def _tables(window: Window, element: np.dtype[Any]) -> tuple[Array, Array]:
+    """Return the ranks beside quantiles by the number of elements, and how far these are away."""
+    ranks = window.quantiles.ranks(np.arange(window.length + 1))
+    gammas = np.empty((0, 2))
+    if ranks.gamma is not None:
+        gammas = np.stack([ranks.gamma, 1 - ranks.gamma], -1)
+    return np.stack([ranks.previous, ranks.next], -1), gammas.astype(element)
 
 
 def _compiled(window: Window, x: Array, halo: Array, base: State | None) -> Array:

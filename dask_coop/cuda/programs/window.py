@@ -1,4 +1,4 @@
-"""Programs of kernel_window.cuh, and their shared memory."""
+"""Programs of kernel_window.cuh and kernel_window_order.cuh, and their shared memory."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ _FUNCTORS = {
     "min": ("WindowMin<T>", None),
     "max": ("WindowMax<T>", None),
 }
+
+#: The threads of a block of order statistics, and the results of each, which are odd.
+ORDER_THREADS, STRETCH = 64, 65
+
+#: The functors of order statistics, and the rooms of windows that registers hold sorted.
+_ORDER = {
+    "rank": "WindowRank<T>",
+    "argmin": "WindowPlace<T, true>",
+    "argmax": "WindowPlace<T, false>",
+    "quantile": "WindowQuantile<T>",
+}
+_ROOMS = {4: (16, 32, 64), 8: (16, 32)}
 
 _BASE = "const double* first, const double* second, const i64* count"
 _SPEC = "int length, int min_count, int ddof, double inverse"
@@ -75,6 +87,34 @@ def rows(statistic: str, dtype: np.dtype[Any], vt: int) -> str:
     return _program(dtype, THREADS, own, f"{call}(x, halo, y, {_GIVEN}, n, before, parts, ")
 
 
+def order_functor(statistic: str, dtype: np.dtype[Any], length: int) -> str:
+    """Return the functor of an order statistic of windows."""
+    if statistic not in ("median", "quantile"):
+        return _ORDER[statistic]
+    room = next((room for room in _ROOMS[dtype.itemsize] if length <= room), None)
+    return _ORDER["quantile"] if room is None else f"WindowSorted<T, {room}>"
+
+
+def order_bytes(dtype: np.dtype[Any], length: int) -> int:
+    """Return the shared memory of a block of order statistics."""
+    return dtype.itemsize * (ORDER_THREADS * STRETCH + length - 1)
+
+
+@cache
+def order(functor: str, dtype: np.dtype[Any]) -> str:
+    """Return the program of an order statistic of contiguous lines."""
+    return f"""#include "kernel_window_order.cuh"
+using namespace coop;
+using T = {ctype(dtype)};
+extern "C" __global__ void __launch_bounds__({ORDER_THREADS})
+entry(const T* x, const T* halo, T* y, i64 n, int before, i64 parts, int length, int min_count,
+      int first, double q) {{
+  OrderSpec spec = {{length, min_count, first, q}};
+  window_order<T, {functor}, {STRETCH}>(x, halo, y, n, before, parts, spec);
+}}
+"""
+
+
 def _program(dtype: np.dtype[Any], threads: int, own: str, call: str) -> str:
     return f"""#include "kernel_window.cuh"
 using namespace coop;
@@ -92,4 +132,6 @@ def programs(dtype: np.dtype[Any]) -> list[str]:
         *(rows(statistic, dtype, vt) for statistic in _FUNCTORS for vt in VALUES),
         *(columns(statistic, dtype, nt, False) for statistic in _FUNCTORS for nt in WIDTHS),
         *(columns(statistic, dtype, WIDTHS[0], True) for statistic in _FUNCTORS),
+        *(order(functor, dtype) for functor in _ORDER.values()),
+        *(order(f"WindowSorted<T, {room}>", dtype) for room in _ROOMS[dtype.itemsize]),
     ]

@@ -46,6 +46,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "ffill, rows": lambda x, by: dc.ffill(x, axis=1),
     "move_mean, columns": lambda x, by: dc.move_mean(x, 7, axis=0),
     "move_mean, rows": lambda x, by: dc.move_mean(x, 7, axis=1),
+    "move_median, columns": lambda x, by: dc.move_median(x, 7, axis=0),
+    "move_median, rows": lambda x, by: dc.move_median(x, 7, axis=1),
     "sum by group": _by("sum"),
     "sum by many groups": _by("sum", MANY),
     "mean by group": _by("mean"),

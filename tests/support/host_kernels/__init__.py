@@ -15,20 +15,25 @@ import numpy as np
 from dask_coop.cuda.compiler import kernels_folder
 
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-_HEADERS = ("sequences.cuh", "kernel_zstd.cuh", "kernel_lz4.cuh", "kernel_cells.cuh")
+_HEADERS = (
+    *("sequences.cuh", "kernel_zstd.cuh", "kernel_lz4.cuh", "kernel_cells.cuh"),
+    *("order_keys.cuh", "kernel_window_order.cuh"),
+)
 
 
-def build(folder: Path) -> Any:
-    """Return the library of the kernels, compiled in a folder."""
+def build(folder: Path, program: str = "frames") -> Any:
+    """Return the library of the kernels of a program, compiled in a folder."""
     for header in _HEADERS:
-        shutil.copy(kernels_folder() / header, folder)
+        # The program has the memory that the launch would.
+        text = (kernels_folder() / header).read_text().replace("extern __shared__", "extern")
+        (folder / header).write_text(text)
     for file in Path(__file__).parent.iterdir():
         if file.suffix in (".cpp", ".cuh"):
             shutil.copy(file, folder)
-    library = folder / "frames.so"
+    library = folder / f"{program}.so"
     # Unknown pragmas are those of nvcc.
     options = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wno-unknown-pragmas")
-    source = str(folder / "frames.cpp")
+    source = str(folder / f"{program}.cpp")
     subprocess.run([str(COMPILER), *options, source, "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
 

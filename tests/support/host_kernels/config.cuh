@@ -11,14 +11,23 @@ using i64 = long long;
 using u64 = unsigned long long;
 constexpr int warp_size = 32;
 constexpr unsigned full_mask = ~0u;
+
+template <class T> struct is_float { static constexpr bool value = false; };
+template <> struct is_float<float> { static constexpr bool value = true; };
+template <> struct is_float<double> { static constexpr bool value = true; };
+template <class T> bool is_nan(T x) { return x != x; }
 }  // namespace coop
 
 struct Place {
   unsigned x;
 };
-static Place threadIdx, blockIdx, gridDim = {1};
+static Place threadIdx, blockIdx, gridDim = {1}, blockDim = {1};
 using std::memcpy;
 
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline void __syncwarp(unsigned) {}

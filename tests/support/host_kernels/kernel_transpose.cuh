@@ -21,10 +21,6 @@ inline u64 divide(u64 a, u64 b) { return a / b; }
 
 }  // namespace coop
 
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static inline double __dmul_rn(double a, double b) { return a * b; }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline float __int_as_float(int bits) {
   float x;
   std::memcpy(&x, &bits, 4);
