@@ -29,6 +29,8 @@ Groups
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
     bfill, ewm_mean, cumulative_trapezoid
+Pictures
+    label
 Matrices
     transpose, matmul
 Operations of one's own
@@ -114,6 +116,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.pictures.label import label
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -203,6 +206,7 @@ __all__ = [
     "isin",
     "kurtosis",
     "linregress",
+    "label",
     "logcumsumexp",
     "matmul",
     "max",

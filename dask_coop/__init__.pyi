@@ -733,6 +733,7 @@ def isin(
     *,
     split_every: int | None = None,
 ) -> da.Array: ...
+def label(x: Any, structure: Any = None) -> tuple[da.Array, da.Array]: ...
 @overload
 def logcumsumexp(
     x: _L,
@@ -2040,6 +2041,7 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "label",
     "logcumsumexp",
     "matmul",
     "max",

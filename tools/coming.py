@@ -50,7 +50,7 @@ NOT_INSTALLED = ("matmul", "select", "transpose")
 #: Functions that CuPy 14 does not have under that name.
 NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy from_zarr groupby_reduce groupby_scan install installed integral_image
-logcumsumexp
+label logcumsumexp
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
 reduce report scan to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
 

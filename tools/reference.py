@@ -23,6 +23,7 @@ SECTIONS = {
     "Order and selection": "order topk selection unique",
     "Groups": "groups",
     "Windows and gaps": "windows fills",
+    "Pictures": "pictures",
     "Matrices": "linalg",
     "Operations of one's own": "monoids",
     "GPUs, files and clusters": "transfer files node cluster",

@@ -22,6 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
+from scipy import ndimage
 from support.calls import refuse
 from support.clusters import cluster
 from support.processes import printed
@@ -137,6 +138,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "move_max": dc.move_max(x, 2, axis=1),
         "box_filter": dc.box_filter(x, (2, 3)),
         "integral_image": dc.integral_image(x),
+        "labels": dc.label(x > 4)[0],
+        "number of labels": dc.label(x > 4, np.ones((3, 3)))[1],
         "counts": counts,
         "edges": edges,
         "density": density,
@@ -249,6 +252,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         },
         "box_filter": dc.box_filter(x.reshape(1), 1, (0,)),
         "integral_image": dc.integral_image(x, ()),
+        "label": dc.label(x)[0],
         "sequential cumsum": dc.cumsum(x, method="sequential"),
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
         "ffill": dc.ffill(_with_gaps(x.reshape(1))),
@@ -399,6 +403,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "move_min": moved("min", array, 6, 1, axis=0),
         "move_max": moved("max", array, 2),
         "integral_image": array.cumsum(0).cumsum(1),
+        "labels": ndimage.label(array > 4)[0],
+        "number of labels": ndimage.label(array > 4, np.ones((3, 3)))[1],
         "counts": np.histogram(array, 5)[0],
         "edges": np.histogram(array, 5)[1],
         "density": np.histogram(array, np.arange(8), density=True, weights=array)[0],

@@ -140,6 +140,18 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
     return np.array(np.transpose(x, axes), order="C")
 
 
+def label(x: Array, structure: Array) -> Array:
+    """Return the labels of connected true elements of the chunk `x`, by SciPy."""
+    try:
+        from scipy import ndimage
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "label needs SciPy for NumPy chunks; `pip install dask-coop[cpu]` brings it"
+        ) from error
+    labels: Array = ndimage.label(x, structure, np.int32)[0]
+    return labels
+
+
 def sort(x: Array, axis: int, stable: bool) -> Array:
     """Return a sorted copy of the chunk `x`."""
     return sorting.sort(x, axis, "stable" if stable else None)
