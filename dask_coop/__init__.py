@@ -30,7 +30,7 @@ Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
     bfill, ewm_mean, cumulative_trapezoid
 Pictures
-    label
+    label; ndmeasure: measurements of regions, by SciPy's names
 Matrices
     transpose, matmul
 Operations of one's own
@@ -116,6 +116,7 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.pictures import ndmeasure
 from dask_coop.api.pictures.label import label
 from dask_coop.api.selection import (
     argwhere,
@@ -149,6 +150,7 @@ __version__ = "0.2.0"
 
 # Where the documentation has the rows of monoids.
 sys.modules[f"{__name__}.monoids"] = monoids
+sys.modules[f"{__name__}.ndmeasure"] = ndmeasure
 
 __all__ = [
     "CoopPlugin",

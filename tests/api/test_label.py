@@ -15,7 +15,7 @@ from scipy import ndimage
 from support.strategies import chunkings
 
 import dask_coop as dc
-from dask_coop.graph import regions
+from dask_coop.graph.pictures import regions
 
 
 def check(xp: Any, array: Any, sizes: Any, structure: Any = None) -> None:

@@ -73,6 +73,7 @@ FAMILIES = {
     "window": Family(windows.draw_window, windows.expect_window, 4),
     "box": Family(windows.draw_box, windows.expect_box, 1),
     "label": Family(pictures.draw_label, pictures.expect_label, 1),
+    "measure": Family(pictures.draw_measure, pictures.expect_measure, 1),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),

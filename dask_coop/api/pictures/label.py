@@ -11,7 +11,7 @@ from dask.array.core import asanyarray
 from dask_coop import chunks
 from dask_coop.api.arguments import has_unknown_size, rechunk
 from dask_coop.api.call.public import public
-from dask_coop.graph import regions
+from dask_coop.graph.pictures import regions
 
 
 @public("blockwise", dask=False)

@@ -162,12 +162,12 @@ def faces_of(labels: Any) -> Faces:
 
 
 def touching_labels(
-    own: Faces, others: Sequence[Faces], directions: Sequence[Sequence[int]], structure: Labels
+    faces: Faces, others: Sequence[Faces], directions: Sequence[Sequence[int]], structure: Labels
 ) -> list[Labels]:
     """Return the pairs of labels of a block and of each of its later neighbours that touch."""
     results = []
     for other, toward in zip(others, directions, strict=True):
-        here, there = _plane(own, toward), _plane(other, [-step for step in toward])
+        here, there = _plane(faces, toward), _plane(other, [-step for step in toward])
         near = structure[_reach(toward)]
         pairs = [np.zeros((0, 2), "i8")]
         for shift in np.argwhere(near) - 1:
