@@ -25,7 +25,7 @@ Order and selection
     argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,
     searchsorted
 Groups
-    groupby_reduce, groupby_scan
+    groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
     bfill, ewm_mean, cumulative_trapezoid
@@ -83,6 +83,11 @@ from dask_coop.api.extrema import (
 )
 from dask_coop.api.files import from_zarr, to_zarr
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
+from dask_coop.api.groups.binned import (
+    binned_statistic,
+    binned_statistic_2d,
+    binned_statistic_dd,
+)
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.groups.scan import groupby_scan
 from dask_coop.api.histograms.bincount import bincount, digitize
@@ -176,6 +181,9 @@ __all__ = [
     "average",
     "bfill",
     "bincount",
+    "binned_statistic",
+    "binned_statistic_2d",
+    "binned_statistic_dd",
     "box_filter",
     "compress",
     "corrcoef",

@@ -17,6 +17,7 @@ from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.explain import explain as explain
+from dask_coop.api.groups.binned import BinnedStatistic, BinnedStatistic2D, BinStatistic
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
 from dask_coop.api.histograms.lazy_bins import Nan
@@ -250,6 +251,28 @@ def bincount(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def binned_statistic(
+    x: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic: ...
+def binned_statistic_2d(
+    x: Any,
+    y: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic2D: ...
+def binned_statistic_dd(
+    sample: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic: ...
 @overload
 def box_filter(
     x: _L, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
@@ -2013,6 +2036,9 @@ __all__ = [
     "argwhere",
     "bfill",
     "bincount",
+    "binned_statistic",
+    "binned_statistic_2d",
+    "binned_statistic_dd",
     "box_filter",
     "compress",
     "count_nonzero",

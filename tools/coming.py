@@ -48,7 +48,8 @@ HOW = ("engine", "split_every", "recompute", "out")
 NOT_INSTALLED = ("matmul", "select", "transpose")
 
 #: Functions that CuPy 14 does not have under that name.
-NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
+NOT_IN_CUPY = """argtopk bfill binned_statistic binned_statistic_2d binned_statistic_dd
+box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy from_zarr groupby_reduce groupby_scan install installed integral_image
 label logcumsumexp
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm

@@ -15,6 +15,7 @@ import numpy as np
 from dask_coop.algebra import strategies
 from dask_coop.api.install import of_dask as installed_dask
 from fuzz import (
+    binned,
     dates,
     distinct,
     draw,
@@ -83,6 +84,7 @@ FAMILIES = {
     "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
     "groups": Family(groups.draw_groups, groups.expect_groups, 5),
+    "binned": Family(binned.draw_binned, binned.expect_binned, 1),
     "groupscans": Family(groups.draw_group_scans, groups.expect_group_scans, 2),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "choice": Family(selections.draw_choice, selections.expect_choice, 1),

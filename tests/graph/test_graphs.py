@@ -22,7 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
-from scipy import ndimage
+from scipy import ndimage, stats
 from support.calls import refuse
 from support.clusters import cluster
 from support.processes import printed
@@ -208,6 +208,10 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "found groups": _found_groups(x)[0][0],
         "labels of found groups": _found_groups(x)[1],
         "scans of groups": dc.groupby_scan(x, RUNS, func="cumsum"),
+        "means in bins": dc.binned_statistic(x, x, "mean", [0, 3, 9]).statistic,
+        "counts in found bins": dc.binned_statistic(x, x, ["count", "sum"], 4).statistic[0],
+        "maxima in bins of pairs": dc.binned_statistic_2d(x, 9 - x, x, "max", 3).statistic,
+        "numbers of bins": dc.binned_statistic_dd([x], x, "sum", 3).binnumber,
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
@@ -289,6 +293,9 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "searchsorted": dc.searchsorted(x.reshape(1), x),
         "groups": dc.groupby_reduce(x.reshape(1), [3], func="mean")[0],
         "scans of groups": dc.groupby_scan(x.reshape(1), [3], func="cumsum"),
+        "mean in bins": dc.binned_statistic(x.reshape(1), x.reshape(1), bins=3)[0],
+        "in bins of pairs": dc.binned_statistic_2d(*[x.reshape(1)] * 3, bins=3)[0],
+        "in bins of one": dc.binned_statistic_dd(*[x.reshape(1, 1), x.reshape(1)], bins=3)[0],
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
 
@@ -403,6 +410,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "move_min": moved("min", array, 6, 1, axis=0),
         "move_max": moved("max", array, 2),
         "integral_image": array.cumsum(0).cumsum(1),
+        "means in bins": stats.binned_statistic(*[array.ravel()] * 2, "mean", [0, 3, 9]).statistic,
+        "counts in found bins": stats.binned_statistic(*[array.ravel()] * 2, "count", 4).statistic,
         "labels": ndimage.label(array > 4)[0],
         "number of labels": ndimage.label(array > 4, np.ones((3, 3)))[1],
         "counts": np.histogram(array, 5)[0],
