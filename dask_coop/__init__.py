@@ -13,6 +13,7 @@ which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
     nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax,
+    median_abs_deviation, mad_std, sigma_clip,
     describe: eight of them in one read, a Description; of a frame, Descriptions
 Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
@@ -58,6 +59,8 @@ from dask_coop.api.call.results import (
     Histogram2D,
     LinregressResult,
 )
+from dask_coop.api.call.results import Description, Descriptions, Histogram, Histogram2D
+from dask_coop.api.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -218,10 +221,12 @@ __all__ = [
     "linregress",
     "label",
     "logcumsumexp",
+    "mad_std",
     "matmul",
     "max",
     "mean",
     "median",
+    "median_abs_deviation",
     "min",
     "moment",
     "move_max",
@@ -256,6 +261,7 @@ __all__ = [
     "searchsorted",
     "select",
     "skew",
+    "sigma_clip",
     "sort",
     "std",
     "sum",

@@ -799,6 +799,7 @@ def logcumsumexp(
     segments: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def mad_std(data: Any, axis: Axis = None, *, ignore_nan: bool = False) -> da.Array: ...
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
 ) -> da.Array: ...
@@ -909,6 +910,9 @@ def median(
     split_every: int | None = None,
     recompute: bool = False,
     engine: Engine = "auto",
+) -> da.Array: ...
+def median_abs_deviation(
+    x: Any, axis: Axis = 0, *, scale: float | str = 1.0, nan_policy: str = "propagate"
 ) -> da.Array: ...
 @overload
 def min(
@@ -1809,6 +1813,18 @@ def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da
 def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
+def sigma_clip(
+    data: Any,
+    sigma: float = 3.0,
+    sigma_lower: float | None = None,
+    sigma_upper: float | None = None,
+    maxiters: int | None = 5,
+    cenfunc: Literal["median", "mean"] = "median",
+    stdfunc: Literal["std", "mad_std"] = "std",
+    axis: Axis = None,
+    masked: bool = True,
+    return_bounds: bool = False,
+) -> Any: ...
 @overload
 def sort(
     a: _L,
@@ -2069,10 +2085,12 @@ __all__ = [
     "isin",
     "label",
     "logcumsumexp",
+    "mad_std",
     "matmul",
     "max",
     "mean",
     "median",
+    "median_abs_deviation",
     "min",
     "moment",
     "move_max",
@@ -2106,6 +2124,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "sigma_clip",
     "sort",
     "std",
     "sum",

@@ -51,9 +51,9 @@ NOT_INSTALLED = ("matmul", "select", "transpose")
 NOT_IN_CUPY = """argtopk bfill binned_statistic binned_statistic_2d binned_statistic_dd
 box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy from_zarr groupby_reduce groupby_scan install installed integral_image
-label logcumsumexp
+label logcumsumexp mad_std median_abs_deviation
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
-reduce report scan to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
+reduce report scan sigma_clip to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
 
 #: Functions that cuPyNumeric 26.05 has and CuPy lacks, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"

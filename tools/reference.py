@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 #: The headings of the page, and the folders or modules whose public names stand there.
 SECTIONS = {
-    "Reductions": "sums moments extrema norm",
+    "Reductions": "sums moments extrema norm clipping",
     "Scans": "cumulative",
     "Histograms": "histograms",
     "Order and selection": "order topk selection unique",

@@ -16,6 +16,7 @@ from dask_coop.algebra import strategies
 from dask_coop.api.install import of_dask as installed_dask
 from fuzz import (
     binned,
+    clipping,
     dates,
     distinct,
     draw,
@@ -63,6 +64,8 @@ FAMILIES = {
     "truth": Family(reductions.draw_truth, reductions.expect_truth, 1),
     "spread": Family(reductions.draw_spread, reductions.expect_spread, 3),
     "pairs": Family(pairs.draw_pairs, pairs.expect_pairs, 3),
+    "clip": Family(clipping.draw_clip, clipping.expect_clip, 1),
+    "deviation": Family(clipping.draw_deviation, clipping.expect_deviation, 1),
     "describe": Family(reductions.draw_description, reductions.expect_description, 2),
     "dates": Family(dates.draw_dates, dates.expect_dates, 1, of_numpy_chunks=True),
     "masked": Family(masked.draw_masked, masked.expect_masked, 6, of_numpy_chunks=True),

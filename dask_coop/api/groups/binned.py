@@ -264,12 +264,25 @@ def _binned(
         align_arrays=False,
         **declared_by(*samples),
     )
-    inside = (..., *(slice(1, -1) for _ in sizes))
     results = [
-        result.reshape(*result.shape[:-1], *sizes)[inside]
-        for result in _reduced(values, numbers, names, math.prod(sizes))
+        _within(result, sizes) for result in _reduced(values, numbers, names, math.prod(sizes))
     ]
     return results if isinstance(statistic, list | tuple) else results[0], edges, numbers
+
+
+def _within(result: da.Array, sizes: tuple[int, ...]) -> da.Array:
+    """Return the results of the bins within the range, from those of all on the last axis."""
+    lead = result.ndim - 1
+    shape = tuple(n - 2 for n in sizes)
+    return result.map_blocks(
+        _within_block,
+        sizes,
+        drop_axis=lead,
+        new_axis=[*_numbers(lead, lead + len(sizes))],
+        chunks=(*result.chunks[:lead], *((n,) for n in shape)),
+        dtype=result.dtype,
+        meta=chunks.zeros_like(result._meta, result.dtype, lead + len(sizes)),
+    )
 
 
 def _reduced(values: da.Array, numbers: da.Array, names: list[str], n: int) -> list[da.Array]:
@@ -298,7 +311,12 @@ def _reduced(values: da.Array, numbers: da.Array, names: list[str], n: int) -> l
     return [results[name] for name in names]
 
 
-# Inside the task.
+# Inside the tasks.
+
+
+def _within_block(result: Any, sizes: tuple[int, ...]) -> Any:
+    inside = (..., *(slice(1, -1) for _ in sizes))
+    return result.reshape(*result.shape[:-1], *sizes)[inside]
 
 
 @casts
