@@ -59,7 +59,6 @@ from dask_coop.api.call.results import (
     Histogram2D,
     LinregressResult,
 )
-from dask_coop.api.call.results import Description, Descriptions, Histogram, Histogram2D
 from dask_coop.api.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.cumulative import (
     cummax,
@@ -218,8 +217,8 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
-    "linregress",
     "label",
+    "linregress",
     "logcumsumexp",
     "mad_std",
     "matmul",
@@ -260,8 +259,8 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
-    "skew",
     "sigma_clip",
+    "skew",
     "sort",
     "std",
     "sum",

@@ -16,6 +16,7 @@ from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
+from dask_coop.api.call.results import LinregressResult as LinregressResult
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.binned import BinnedStatistic, BinnedStatistic2D, BinStatistic
 from dask_coop.api.groups.reduce import StatisticName
@@ -211,6 +212,16 @@ def argtopk(
     a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
 ) -> da.Array: ...
 def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array: ...
+def average(
+    a: Any,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> Any: ...
 @overload
 def bfill(
     x: _L,
@@ -284,6 +295,7 @@ def box_filter(
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> da.Array: ...
 @overload
 def count_nonzero(
     a: _L,
@@ -310,6 +322,17 @@ def count_nonzero(
     split_every: SplitEvery = None,
     *,
     engine: Engine = "auto",
+) -> da.Array: ...
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
 ) -> da.Array: ...
 @overload
 def cummax(
@@ -756,7 +779,54 @@ def isin(
     *,
     split_every: int | None = None,
 ) -> da.Array: ...
+@overload
+def kurtosis(
+    a: _L,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def kurtosis(
+    a: Any,
+    axis: Axis = 0,
+    fisher: bool = True,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
 def label(x: Any, structure: Any = None) -> tuple[da.Array, da.Array]: ...
+def linregress(
+    x: Any,
+    y: Any,
+    alternative: str = "two-sided",
+    *,
+    axis: int = 0,
+    nan_policy: str = "propagate",
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> LinregressResult: ...
 @overload
 def logcumsumexp(
     x: _L,
@@ -850,6 +920,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -863,6 +934,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -876,6 +948,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1252,6 +1325,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1265,6 +1339,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1278,6 +1353,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1489,6 +1565,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1502,6 +1579,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1515,6 +1593,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1570,6 +1649,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1583,6 +1663,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1596,6 +1677,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.Array, ...]: ...
@@ -1826,6 +1908,39 @@ def sigma_clip(
     return_bounds: bool = False,
 ) -> Any: ...
 @overload
+def skew(
+    a: _L,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def skew(
+    a: Any,
+    axis: Axis = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
 def sort(
     a: _L,
     axis: int | None = -1,
@@ -1856,6 +1971,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -1869,6 +1985,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -1882,6 +1999,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1998,6 +2116,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> _L: ...
 @overload
@@ -2011,6 +2130,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Literal["collective"],
 ) -> Value: ...
 @overload
@@ -2024,6 +2144,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    weights: Any = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
 async def dask_setup(node: Any) -> None: ...
@@ -2039,6 +2160,7 @@ __all__ = [
     "FallbackWarning",
     "Histogram",
     "Histogram2D",
+    "LinregressResult",
     "Monoid",
     "Node",
     "Refused",
@@ -2050,6 +2172,7 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "average",
     "bfill",
     "bincount",
     "binned_statistic",
@@ -2057,7 +2180,9 @@ __all__ = [
     "binned_statistic_dd",
     "box_filter",
     "compress",
+    "corrcoef",
     "count_nonzero",
+    "cov",
     "cummax",
     "cummin",
     "cumprod",
@@ -2083,7 +2208,9 @@ __all__ = [
     "installed",
     "integral_image",
     "isin",
+    "kurtosis",
     "label",
+    "linregress",
     "logcumsumexp",
     "mad_std",
     "matmul",
@@ -2125,6 +2252,7 @@ __all__ = [
     "searchsorted",
     "select",
     "sigma_clip",
+    "skew",
     "sort",
     "std",
     "sum",
