@@ -272,7 +272,7 @@ def _real(name: str, data: Any) -> da.Array:
         raise ValueError(
             f"{name} needs to know the lengths of chunks; x.compute_chunk_sizes() finds them"
         )
-    return x
+    return x if x.dtype.isnative else as_dtype(x, x.dtype.newbyteorder("="))
 
 
 def _without_empty_chunks(x: da.Array) -> da.Array:
@@ -404,9 +404,9 @@ def _bounds_in(x: Any, clip: Clip) -> tuple[Any, Any]:
     lines, shape = _as_lines(_finite(x), clip.axes)
     lines = chunks.backend_of(lines).sort(lines, 1, False)
     place = np.arange(lines.shape[1], like=lines)
-    first, last = np.zeros_like(lines, "i8", shape=len(lines)), (lines == lines).sum(1)
+    first, last = np.zeros_like(lines, "i8", shape=(len(lines),)), (lines == lines).sum(1)
     number, changed = 0, True
-    lower = upper = np.full_like(lines, np.nan, shape=len(lines))
+    lower = upper = np.full_like(lines, np.nan, shape=(len(lines),))
     with np.errstate(all="ignore"):
         while changed and number < clip.rounds and lines.size:
             number += 1
@@ -460,7 +460,7 @@ def _only_block(x: Any) -> Any:
 def _as_lines(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
     """Return lines as rows, and the shape of results, in which `axes` have length 1."""
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
-    moved = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+    moved = np.moveaxis(x, axes, tuple(range(x.ndim - len(axes), x.ndim)))
     length = math.prod(x.shape[d] for d in axes)
     return moved.reshape(math.prod(shape), length), shape
 
@@ -468,7 +468,7 @@ def _as_lines(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
 def _middle(lines: Any, first: Any, last: Any) -> Any:
     """Return the medians of sorted lines from `first` to `last`, NaN of none."""
     if not lines.size:
-        return np.full_like(lines, np.nan, shape=len(lines))
+        return np.full_like(lines, np.nan, shape=(len(lines),))
     ends = np.stack([(first + last - 1) // 2, (first + last) // 2], 1)
     low, high = np.take_along_axis(lines, np.clip(ends, 0, lines.shape[1] - 1), 1).T
     return np.where(last > first, (low + high) / 2, np.nan)

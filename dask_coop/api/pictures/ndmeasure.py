@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, blockwise
+from dask.array.core import asanyarray, blockwise, map_blocks
 from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 
@@ -333,7 +333,7 @@ def _wanted(caller: str, labels: Any, index: Any) -> tuple[Any, Any, Any]:
     if index is None and is_dask_collection(labels):
         # Dask's own comparison loses blocks where some are empty.
         like = chunks.zeros_like(labels._meta, np.dtype("?"))
-        labels = labels.map_blocks(np.greater, 0, dtype="?", meta=like)
+        labels = map_blocks(_positive, labels, dtype="?", meta=like, **declared_by(labels))
         return labels, np.ones(1, "?"), np.zeros((), "i8")
     if index is None:
         return labels > 0, np.ones(1, "?"), np.zeros((), "i8")
@@ -369,6 +369,11 @@ def _alike(labels: da.Array, x: da.Array) -> da.Array:
 
 
 # Inside the tasks.
+
+
+@casts
+def _positive(labels: Any) -> Any:
+    return labels > 0
 
 
 @casts
