@@ -40,6 +40,7 @@ from dask_coop.chunks.one_by_one import lift_all as lift_all
 from dask_coop.chunks.one_by_one import most_joined as most_joined
 from dask_coop.chunks.one_by_one import synchronize as synchronize
 from dask_coop.chunks.one_by_one import upsweep as upsweep
+from dask_coop.errors import pip_install
 
 Array = np.ndarray[Any, Any]
 
@@ -146,7 +147,7 @@ def label(x: Array, structure: Array) -> Array:
         from scipy import ndimage
     except ImportError as error:
         raise ModuleNotFoundError(
-            "label needs SciPy for NumPy chunks; `pip install dask-coop[cpu]` brings it"
+            f"label needs SciPy for NumPy chunks: {pip_install('cpu')}"
         ) from error
     labels: Array = ndimage.label(x, structure, np.int32)[0]
     return labels
