@@ -13,7 +13,8 @@ which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
     nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax, average, skew,
-    kurtosis, cov, corrcoef, linregress, which returns a LinregressResult,
+    kurtosis, cov, corrcoef, linregress, which returns a LinregressResult, median_abs_deviation,
+    mad_std, sigma_clip,
     describe: eight of them in one read, a Description; of a frame, Descriptions
 Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
@@ -26,7 +27,7 @@ Order and selection
     argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,
     searchsorted
 Groups
-    groupby_reduce, groupby_scan
+    groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
     move_rank, move_argmin, move_argmax, box_filter, integral_image, ffill, bfill, ewm_mean,
@@ -34,6 +35,8 @@ Windows and gaps
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
+Pictures
+    label; ndmeasure: measurements of regions, by SciPy's names
 Matrices
     transpose, matmul
 Operations of one's own
@@ -62,6 +65,7 @@ from dask_coop.api.call.results import (
     LinregressResult,
     RunEvents,
 )
+from dask_coop.api.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -97,6 +101,11 @@ from dask_coop.api.fills import (
     ewm_var,
     ffill,
 )
+from dask_coop.api.groups.binned import (
+    binned_statistic,
+    binned_statistic_2d,
+    binned_statistic_dd,
+)
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.groups.scan import groupby_scan
 from dask_coop.api.histograms.bincount import bincount, digitize
@@ -130,6 +139,8 @@ from dask_coop.api.order import (
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
+from dask_coop.api.pictures import ndmeasure
+from dask_coop.api.pictures.label import label
 from dask_coop.api.ranks import mode, nunique, percentileofscore, rankdata
 from dask_coop.api.runs import (
     count_in_runs,
@@ -177,6 +188,7 @@ __version__ = "0.2.0"
 
 # Where the documentation has the rows of monoids.
 sys.modules[f"{__name__}.monoids"] = monoids
+sys.modules[f"{__name__}.ndmeasure"] = ndmeasure
 
 __all__ = [
     "CoopPlugin",
@@ -203,6 +215,9 @@ __all__ = [
     "average",
     "bfill",
     "bincount",
+    "binned_statistic",
+    "binned_statistic_2d",
+    "binned_statistic_dd",
     "box_filter",
     "compress",
     "corrcoef",
@@ -242,14 +257,17 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "label",
     "last_run",
     "linregress",
     "logcumsumexp",
     "longest_run",
+    "mad_std",
     "matmul",
     "max",
     "mean",
     "median",
+    "median_abs_deviation",
     "min",
     "mode",
     "moment",
@@ -294,6 +312,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "sigma_clip",
     "skew",
     "sort",
     "std",

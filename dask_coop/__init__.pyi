@@ -20,6 +20,7 @@ from dask_coop.api.call.results import LinregressResult as LinregressResult
 from dask_coop.api.call.results import ModeResult
 from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
+from dask_coop.api.groups.binned import BinnedStatistic, BinnedStatistic2D, BinStatistic
 from dask_coop.api.groups.reduce import StatisticName
 from dask_coop.api.groups.scan import ScanName
 from dask_coop.api.histograms.lazy_bins import Nan
@@ -264,6 +265,28 @@ def bincount(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def binned_statistic(
+    x: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic: ...
+def binned_statistic_2d(
+    x: Any,
+    y: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic2D: ...
+def binned_statistic_dd(
+    sample: Any,
+    values: Any,
+    statistic: BinStatistic | Sequence[BinStatistic] = "mean",
+    bins: Any = 10,
+    range: Any = None,
+) -> BinnedStatistic: ...
 @overload
 def box_filter(
     x: _L, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
@@ -1055,6 +1078,7 @@ def kurtosis(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def label(x: Any, structure: Any = None) -> tuple[da.Array, da.Array]: ...
 @overload
 def last_run(
     mask: _L,
@@ -1165,6 +1189,7 @@ def longest_run(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def mad_std(data: Any, axis: Axis = None, *, ignore_nan: bool = False) -> da.Array: ...
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
 ) -> da.Array: ...
@@ -1278,6 +1303,9 @@ def median(
     split_every: int | None = None,
     recompute: bool = False,
     engine: Engine = "auto",
+) -> da.Array: ...
+def median_abs_deviation(
+    x: Any, axis: Axis = 0, *, scale: float | str = 1.0, nan_policy: str = "propagate"
 ) -> da.Array: ...
 @overload
 def min(
@@ -2284,6 +2312,18 @@ def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da
 def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
+def sigma_clip(
+    data: Any,
+    sigma: float = 3.0,
+    sigma_lower: float | None = None,
+    sigma_upper: float | None = None,
+    maxiters: int | None = 5,
+    cenfunc: Literal["median", "mean"] = "median",
+    stdfunc: Literal["std", "mad_std"] = "std",
+    axis: Axis = None,
+    masked: bool = True,
+    return_bounds: bool = False,
+) -> Any: ...
 @overload
 def skew(
     a: _L,
@@ -2553,6 +2593,9 @@ __all__ = [
     "average",
     "bfill",
     "bincount",
+    "binned_statistic",
+    "binned_statistic_2d",
+    "binned_statistic_dd",
     "box_filter",
     "compress",
     "corrcoef",
@@ -2592,14 +2635,17 @@ __all__ = [
     "integral_image",
     "isin",
     "kurtosis",
+    "label",
     "last_run",
     "linregress",
     "logcumsumexp",
     "longest_run",
+    "mad_std",
     "matmul",
     "max",
     "mean",
     "median",
+    "median_abs_deviation",
     "min",
     "mode",
     "moment",
@@ -2644,6 +2690,7 @@ __all__ = [
     "scan",
     "searchsorted",
     "select",
+    "sigma_clip",
     "skew",
     "sort",
     "std",

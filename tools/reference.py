@@ -17,13 +17,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 #: The headings of the page, and the folders or modules whose public names stand there.
 SECTIONS = {
-    "Reductions": "sums moments paired extrema norm",
+    "Reductions": "sums moments paired extrema norm clipping",
     "Scans": "cumulative",
     "Histograms": "histograms",
     "Order and selection": "order topk selection unique ranks",
     "Groups": "groups",
     "Windows and gaps": "windows fills",
     "Runs": "runs",
+    "Pictures": "pictures",
     "Matrices": "linalg",
     "Operations of one's own": "monoids",
     "GPUs, files and clusters": "transfer files node cluster",

@@ -226,6 +226,17 @@ class ChunkBackend(Protocol):
     def merge_sorted(self, xs: Sequence[Array], stable: bool) -> Array:
         """Return the elements of several sorted arrays of one axis, sorted."""
 
+    def label(self, x: Array, structure: np.ndarray[Any, Any]) -> Array:
+        """Return the labels of connected true elements of `x`: int32, from 1 on, 0 for the others.
+
+        Parameters
+        ----------
+        x : array of bool
+            Of any shape and strides; not empty.
+        structure : numpy.ndarray of bool
+            The neighbours that connect, of length 3 along each axis, and symmetric.
+        """
+
     def matmul(
         self, a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO
     ) -> Array:

@@ -229,6 +229,7 @@ DRAWN = {
         "--size 50000 --chunk 9999",
         ["samples: 50000 in 6 chunks, in ", "events: ", "interval: "],
     ),
+    "galaxies": ("--chunk 350", ["pixels: 872000 with 1936 regions, in ", "around (473.0, 725.0)"]),
     "gaps": (
         "--days 5 --chunk 999",
         ["samples: 7200 in 8 chunks, in ", "missing: ", "cubic metres"],

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import dask
@@ -217,7 +218,7 @@ class Case:
         named = {name: operand.build(xp) for name, operand in self.operands.items()}
         options = {name: self.option(name) for name in self.options}
         with dc.installed() if self.installed else nullcontext():
-            function = getattr(da if self.installed else dc, self.function)
+            function = attrgetter(self.function)(da if self.installed else dc)
             result = function(*self._in_lists(inputs), **named, **options)
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(

@@ -15,6 +15,8 @@ import numpy as np
 from dask_coop.algebra import strategies
 from dask_coop.api.install import of_dask as installed_dask
 from fuzz import (
+    binned,
+    clipping,
     dates,
     distinct,
     draw,
@@ -28,6 +30,7 @@ from fuzz import (
     order,
     own,
     pairs,
+    pictures,
     products,
     quantiles,
     reductions,
@@ -62,6 +65,8 @@ FAMILIES = {
     "truth": Family(reductions.draw_truth, reductions.expect_truth, 1),
     "spread": Family(reductions.draw_spread, reductions.expect_spread, 3),
     "pairs": Family(pairs.draw_pairs, pairs.expect_pairs, 3),
+    "clip": Family(clipping.draw_clip, clipping.expect_clip, 1),
+    "deviation": Family(clipping.draw_deviation, clipping.expect_deviation, 1),
     "describe": Family(reductions.draw_description, reductions.expect_description, 2),
     "dates": Family(dates.draw_dates, dates.expect_dates, 1, of_numpy_chunks=True),
     "masked": Family(masked.draw_masked, masked.expect_masked, 6, of_numpy_chunks=True),
@@ -74,6 +79,8 @@ FAMILIES = {
     "window": Family(windows.draw_window, windows.expect_window, 4),
     "order of windows": Family(windows.draw_order, windows.expect_order, 2),
     "box": Family(windows.draw_box, windows.expect_box, 1),
+    "label": Family(pictures.draw_label, pictures.expect_label, 1),
+    "measure": Family(pictures.draw_measure, pictures.expect_measure, 1),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),
@@ -85,6 +92,7 @@ FAMILIES = {
     "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
     "groups": Family(groups.draw_groups, groups.expect_groups, 5),
+    "binned": Family(binned.draw_binned, binned.expect_binned, 1),
     "groupscans": Family(groups.draw_group_scans, groups.expect_group_scans, 2),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "choice": Family(selections.draw_choice, selections.expect_choice, 1),

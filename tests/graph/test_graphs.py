@@ -22,7 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
-from scipy import stats
+from scipy import ndimage, stats
 from support import runs
 from support.calls import refuse
 from support.clusters import cluster
@@ -101,6 +101,9 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "corrcoef": dc.corrcoef(x, rowvar=False),
         "line": dc.linregress(x % 4, x).slope,
         "norm": dc.norm(x, 3, axis=0),
+        "deviations from the median": dc.median_abs_deviation(x),
+        "deviation from the median": dc.mad_std(x),
+        "what is clipped": dc.sigma_clip(x, 1, masked=False),
         "masked sum": dc.sum(x, where=x > 1),
         "masked mean": dc.mean(x, where=x > 1),
         "sum from 5": dc.sum(x, initial=5),
@@ -159,6 +162,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "move_max": dc.move_max(x, 2, axis=1),
         "box_filter": dc.box_filter(x, (2, 3)),
         "integral_image": dc.integral_image(x),
+        "labels": dc.label(x > 4)[0],
+        "number of labels": dc.label(x > 4, np.ones((3, 3)))[1],
         "counts": counts,
         "edges": edges,
         "density": density,
@@ -234,6 +239,10 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "found groups": _found_groups(x)[0][0],
         "labels of found groups": _found_groups(x)[1],
         "scans of groups": dc.groupby_scan(x, RUNS, func="cumsum"),
+        "means in bins": dc.binned_statistic(x, x, "mean", [0, 3, 9]).statistic,
+        "counts in found bins": dc.binned_statistic(x, x, ["count", "sum"], 4).statistic[0],
+        "maxima in bins of pairs": dc.binned_statistic_2d(x, 9 - x, x, "max", 3).statistic,
+        "numbers of bins": dc.binned_statistic_dd([x], x, "sum", 3).binnumber,
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
@@ -276,6 +285,9 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "cov": dc.cov(x),
         "corrcoef": dc.corrcoef(x),
         "line": dc.linregress(x.reshape(1), x.reshape(1)).slope,
+        "mad_std": dc.mad_std(x),
+        "median_abs_deviation": dc.median_abs_deviation(x, None),
+        "clipped": dc.sigma_clip(x, masked=False),
         "reduce": dc.reduce(x, HYPOT),
         "topk": dc.topk(x.reshape(1), 1),
         "argtopk": dc.argtopk(x.reshape(1), 1),
@@ -292,6 +304,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "move_quantile": dc.move_quantile(x.reshape(1), 1, 0.5),
         "box_filter": dc.box_filter(x.reshape(1), 1, (0,)),
         "integral_image": dc.integral_image(x, ()),
+        "label": dc.label(x)[0],
         "sequential cumsum": dc.cumsum(x, method="sequential"),
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
         "ffill": dc.ffill(_with_gaps(x.reshape(1))),
@@ -343,6 +356,9 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "searchsorted": dc.searchsorted(x.reshape(1), x),
         "groups": dc.groupby_reduce(x.reshape(1), [3], func="mean")[0],
         "scans of groups": dc.groupby_scan(x.reshape(1), [3], func="cumsum"),
+        "mean in bins": dc.binned_statistic(x.reshape(1), x.reshape(1), bins=3)[0],
+        "in bins of pairs": dc.binned_statistic_2d(*[x.reshape(1)] * 3, bins=3)[0],
+        "in bins of one": dc.binned_statistic_dd(*[x.reshape(1, 1), x.reshape(1)], bins=3)[0],
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
 
@@ -476,6 +492,12 @@ def expectations(array: Any) -> dict[str, Any]:
         "move_min": moved("min", array, 6, 1, axis=0),
         "move_max": moved("max", array, 2),
         "integral_image": array.cumsum(0).cumsum(1),
+        "deviations from the median": stats.median_abs_deviation(array),
+        "deviation from the median": stats.median_abs_deviation(array, None, scale="normal"),
+        "means in bins": stats.binned_statistic(*[array.ravel()] * 2, "mean", [0, 3, 9]).statistic,
+        "counts in found bins": stats.binned_statistic(*[array.ravel()] * 2, "count", 4).statistic,
+        "labels": ndimage.label(array > 4)[0],
+        "number of labels": ndimage.label(array > 4, np.ones((3, 3)))[1],
         "counts": np.histogram(array, 5)[0],
         "edges": np.histogram(array, 5)[1],
         "density": np.histogram(array, np.arange(8), density=True, weights=array)[0],

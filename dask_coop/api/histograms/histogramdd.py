@@ -124,30 +124,7 @@ def histogramdd(
     density, omit = _find_density(normed, density), leaves_nan_out(nan)
     samples, n = find_samples(sample)
     w = None if weights is None else find_weights(weights, find_points(samples, n), "sample")
-    counts, limits = _find_bins(bins, n), _find_ranges(range, n)
-    dtypes = [sample_dtype(samples[0])] * n
-    missing = [
-        i
-        for i in _numbers(n)
-        if np.ndim(counts[i]) == 0 and limits[i] is None and 0 not in samples[0].shape
-    ]
-    # With any range in place of an unknown one, the other arguments are checked right away.
-    known = [(0.0, 1.0) if i in missing else limits[i] for i in _numbers(n)]
-    known_bins = [
-        find_coordinate_bins(*arguments)
-        for arguments in zip(counts, known, dtypes, _numbers(n), strict=True)
-    ]
-    shape = tuple(bins.n for bins in known_bins)
-    grid: Grid | Delayed = Grid(tuple(known_bins))
-    edges = [e if executor.runner() else asarray(e) for e in map(known_edges, known_bins)]
-    if missing:
-        find = partial(_find_grid, counts, limits, dtypes, missing)
-        grid = graph_reduce.derive(
-            "histogramdd-bins", find, _find_extrema(samples, n, missing, omit)
-        )
-        for i in missing:
-            dtype = dtypes[i] if dtypes[i].kind == "f" else np.dtype("f8")
-            edges[i] = lazy_edges(grid, shape[i], dtype, i)
+    grid, shape, edges = find_grid(samples, n, bins, range, omit)
     dtype = np.dtype("f8")
     if w is not None and w.dtype.kind in "biuf":
         dtype = accumulator(w.dtype) if w.dtype.kind != "f" else w.dtype
@@ -259,6 +236,40 @@ def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], i
     common = np.result_type(*(x.dtype for x in samples))
     samples = [match_chunks(as_dtype(x, common), samples[0]) for x in samples]
     return samples, len(samples)
+
+
+def find_grid(
+    samples: list[Array], n: int, bins: Any, limits: Any, omit: bool
+) -> tuple[Grid | Delayed, tuple[int, ...], list[Any]]:
+    """Return the bins of n coordinates, their numbers, and their edges.
+
+    `bins` and `limits` are the arguments `bins` and `range` of :func:`histogramdd`.
+    """
+    counts, limits = _find_bins(bins, n), _find_ranges(limits, n)
+    dtypes = [sample_dtype(samples[0])] * n
+    missing = [
+        i
+        for i in range(n)
+        if np.ndim(counts[i]) == 0 and limits[i] is None and 0 not in samples[0].shape
+    ]
+    # With any range in place of an unknown one, the other arguments are checked right away.
+    known = [(0.0, 1.0) if i in missing else limits[i] for i in range(n)]
+    known_bins = [
+        find_coordinate_bins(*arguments)
+        for arguments in zip(counts, known, dtypes, range(n), strict=True)
+    ]
+    shape = tuple(bins.n for bins in known_bins)
+    grid: Grid | Delayed = Grid(tuple(known_bins))
+    edges = [e if executor.runner() else asarray(e) for e in map(known_edges, known_bins)]
+    if missing:
+        find = partial(_find_grid, counts, limits, dtypes, missing)
+        grid = graph_reduce.derive(
+            "histogramdd-bins", find, _find_extrema(samples, n, missing, omit)
+        )
+        for i in missing:
+            dtype = dtypes[i] if dtypes[i].kind == "f" else np.dtype("f8")
+            edges[i] = lazy_edges(grid, shape[i], dtype, i)
+    return grid, shape, edges
 
 
 def find_points(samples: list[Array], n: int) -> Array:

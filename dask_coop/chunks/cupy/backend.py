@@ -188,6 +188,15 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
         return (*fields, restarts != 0)
 
 
+def label(x: Array, structure: np.ndarray[Any, Any]) -> Array:
+    """Return the labels of connected true elements of the chunk `x`, by CuPy."""
+    # Slow to import.
+    from cupyx.scipy import ndimage
+
+    with x.device:
+        return ndimage.label(contiguous(x), structure)[0]
+
+
 def sort(x: Array, axis: int, stable: bool) -> Array:
     """Return a sorted copy of the chunk `x`, by a stable sort."""
     with x.device:

@@ -40,6 +40,7 @@ from dask_coop.chunks.one_by_one import lift_all as lift_all
 from dask_coop.chunks.one_by_one import most_joined as most_joined
 from dask_coop.chunks.one_by_one import synchronize as synchronize
 from dask_coop.chunks.one_by_one import upsweep as upsweep
+from dask_coop.errors import pip_install
 
 Array = np.ndarray[Any, Any]
 
@@ -138,6 +139,18 @@ def digitize(x: Array, steps: Steps) -> Array:
 def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
     """Return a copy of the chunk `x` in C order, with its axes in another order."""
     return np.array(np.transpose(x, axes), order="C")
+
+
+def label(x: Array, structure: Array) -> Array:
+    """Return the labels of connected true elements of the chunk `x`, by SciPy."""
+    try:
+        from scipy import ndimage
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"label needs SciPy for NumPy chunks: {pip_install('cpu')}"
+        ) from error
+    labels: Array = ndimage.label(x, structure, np.int32)[0]
+    return labels
 
 
 def sort(x: Array, axis: int, stable: bool) -> Array:

@@ -195,6 +195,7 @@ digitize, collect, compress = map(_lacking, ("digitize", "collect", "compress"))
 flatnonzero, merge_distinct = map(_lacking, ("flatnonzero", "merge_distinct"))
 positions, isin, searchsorted = map(_lacking, ("positions", "isin", "searchsorted"))
 move, transpose, matmul = map(_lacking, ("move", "transpose", "matmul"))
+label = _lacking("label")
 sort, argsort, order_statistics = map(_lacking, ("sort", "argsort", "order_statistics"))
 merge_sorted = sort
 

@@ -1,0 +1,1 @@
+"""Public functions of pictures: connected regions, and measurements of these."""

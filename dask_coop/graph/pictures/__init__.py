@@ -1,0 +1,1 @@
+"""Cross-chunk steps of pictures."""
