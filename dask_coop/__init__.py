@@ -25,7 +25,8 @@ Histograms
 Order and selection
     quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, topk,
     argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,
-    searchsorted
+    searchsorted, rankdata, percentileofscore, nunique,
+    mode, which returns a ModeResult
 Groups
     groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
@@ -63,9 +64,9 @@ from dask_coop.api.call.results import (
     Histogram,
     Histogram2D,
     LinregressResult,
+    ModeResult,
     RunEvents,
 )
-from dask_coop.api.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -140,6 +141,7 @@ from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
 from dask_coop.api.paired.regression import linregress
 from dask_coop.api.pictures import ndmeasure
+from dask_coop.api.pictures.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.pictures.label import label
 from dask_coop.api.ranks import mode, nunique, percentileofscore, rankdata
 from dask_coop.api.runs import (
@@ -200,6 +202,7 @@ __all__ = [
     "Histogram",
     "Histogram2D",
     "LinregressResult",
+    "ModeResult",
     "Monoid",
     "Node",
     "Refused",

@@ -17,7 +17,7 @@ from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.call.results import LinregressResult as LinregressResult
-from dask_coop.api.call.results import ModeResult
+from dask_coop.api.call.results import ModeResult as ModeResult
 from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.binned import BinnedStatistic, BinnedStatistic2D, BinStatistic
@@ -2578,6 +2578,7 @@ __all__ = [
     "Histogram",
     "Histogram2D",
     "LinregressResult",
+    "ModeResult",
     "Monoid",
     "Node",
     "Refused",

@@ -77,7 +77,7 @@ def heading_of(name: str) -> str:
     """
     headings = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
     module = getattr(dask_coop, name).__module__
-    for folder in module.split("."):
+    for folder in reversed(module.split(".")):
         if folder in headings:
             return headings[folder]
     raise LookupError(f"the public name {name} of the module {module} has no section")

@@ -132,6 +132,10 @@ SAID = {
         "dc.box_filter(x, 3)",
         "cupyx.scipy.ndimage.correlate(x, np.full((3, 3), 1 / 9))",
     ),
+    "cupyx.scipy.ndimage.mean(x, labels, index)": Said(
+        "cupyx.scipy.ndimage.mean(x, cupy.asarray(k.compute()), cupy.asarray([1, 2]))",
+        "dc.ndmeasure.mean(x, k, [1, 2])",
+    ),
     "cupy.asarray(x)": Said("cupy.asarray(y).get()", "dc.to_host(dc.to_gpu(da.asarray(y)))"),
     "cupy.asnumpy(cupy.cumsum(x))": Said(
         "cupy.asnumpy(cupy.cumsum(x, 0))", "dc.to_host(dc.cumsum(dc.to_gpu(da.asarray(y)), 0))"
