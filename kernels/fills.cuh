@@ -128,6 +128,8 @@ template <typename T, i64 alpha, bool skip> struct WeightedSum {
 // The sum of weights, twice that of products of two of them, means, and weighted sums of products of deviations.
 enum class SpreadOf { var, std, cov, corr };
 template <int k> struct Weighed { double weight, cross, mean[k], product[k * (k + 1) / 2]; };
+// Spreads divide by weights, of which less than a number with all digits is noise.
+__device__ inline double left(double by) { return by < 2.2250738585072014e-308 ? 0 : by; }
 template <int k>
 __device__ Weighed<k> scaled(Weighed<k> m, double by) {
   m.weight *= by;
@@ -135,10 +137,16 @@ __device__ Weighed<k> scaled(Weighed<k> m, double by) {
   for (int i = 0; i < k * (k + 1) / 2; ++i) m.product[i] *= by;
   return m;
 }
+// Infinities stay in the means, as NaN, when they have no weight any more.
+template <int k>
+__device__ Weighed<k> with_infinities(Weighed<k> m, Weighed<k> of) {
+  for (int i = 0; i < k; ++i) m.mean[i] += 0 * of.mean[i];
+  return m;
+}
 template <int k>
 __device__ Weighed<k> together(Weighed<k> a, Weighed<k> b) {
-  if (a.weight == 0) return b;
-  if (b.weight == 0) return a;
+  if (a.weight == 0) return with_infinities(b, a);
+  if (b.weight == 0) return with_infinities(a, b);
   double weight = a.weight + b.weight, share = b.weight / weight, delta[k];
   for (int i = 0; i < k; ++i) {
     delta[i] = b.mean[i] - a.mean[i];
@@ -170,9 +178,14 @@ template <SpreadOf statistic, bool bias, int k>
 __device__ double spread(Weighed<k> m) {
   double none = __longlong_as_double(0x7ff8000000000000);
   if (m.weight == 0) return none;
-  if constexpr (statistic == SpreadOf::corr) return m.product[1] / sqrt(m.product[0] * m.product[2]);
+  double nothing = 0;
+  for (int i = 0; i < k; ++i) nothing += 0 * m.mean[i];
+  if constexpr (statistic == SpreadOf::corr) {
+    double square = m.product[0] * m.product[2];
+    return left(square) > 0 ? m.product[1] / sqrt(square) + nothing : none;
+  }
   if (!bias && !(m.cross > 0)) return none;
-  double value = m.product[statistic == SpreadOf::cov] / (bias ? m.weight : m.cross / m.weight);
+  double value = m.product[statistic == SpreadOf::cov] / (bias ? m.weight : m.cross / m.weight) + nothing;
   return statistic == SpreadOf::std ? sqrt(value > 0 ? value : 0 * value) : value;
 }
 
@@ -207,7 +220,7 @@ template <typename T, i64 alpha, SpreadOf statistic, bool skip, bool bias> struc
       a.gap = between;
       return a;
     }
-    if (a.all.weight > 0) b.all = together(scaled(a.all, between), b.all);
+    if (a.all.weight > 0) b.all = together(scaled(a.all, left(between)), b.all);
     b.decay = a.decay * between;
     return b;
   }
@@ -257,9 +270,10 @@ template <typename T, i64 alpha, SpreadOf statistic, bool skip, bool bias> struc
       return a;
     }
     double share = before / (before + __longlong_as_double(alpha));
-    a.rest = together(scaled(a.rest, share * b.shared), b.as_point((1 - share) * b.shared));
+    double by = left(share * b.shared);
+    a.rest = together(scaled(a.rest, by), b.as_point((1 - share) * b.shared));
     a.rest = together(a.rest, b.rest);
-    a.shared *= share * b.shared;
+    a.shared *= by;
     a.weight = b.weight;
     return a;
   }

@@ -37,7 +37,8 @@ difference of squares: the sum of weights, twice the sum of products of two of t
 weighted sums of products of deviations. Two sets of elements combine as those of T. F. Chan, G. H.
 Golub and R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979. Other than adjusted moments keep those of all elements but the first apart, since
-the weight of the first depends on what is before it.
+the weight of the first depends on what is before it. Infinities whose weight is lost leave
+NaN in the means.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ Array = Any
 
 #: The least weight; zero times an infinite mean would be NaN.
 LEAST = 5e-324
+
+#: The least number with all digits. A spread divides by weights, and less than that is noise.
+TINY = 2.2250738585072014e-308
 
 #: Gaps with a limit below this one are counted in 32 bits.
 _NARROW = 1 << 30
@@ -262,7 +266,7 @@ class WeightedSpread(MonoidRow):
     def _combine_adjusted(self, a: State, b: State) -> State:
         moments, (decay, gap), (b_decay, b_gap) = b[:-2], a[-2:], b[-2:]
         between = gap * b_decay
-        both = *_together(_scaled(a[:-2], between), moments), decay * between, b_gap
+        both = *_together(_scaled(a[:-2], _left(between)), moments), decay * between, b_gap
         last = *a[:-2], decay, between
         return _join(a[0] == 0, b[0] == 0, (*moments, decay * between, b_gap), last, both)
 
@@ -272,11 +276,10 @@ class WeightedSpread(MonoidRow):
         *b_first, b_shared, b_lead, b_weight = b[k:]
         before = np.maximum(a_weight * b_lead, LEAST)
         share = before / (before + self.alpha)
-        earlier = _together(
-            _scaled(a[:k], share * b_shared), self._point(b_first, (1 - share) * b_shared)
-        )
-        shared = a_shared * (share * b_shared)
-        both = *_together(earlier, b[:k]), *a[k:-3], shared, a_lead, b_weight
+        left = _left(share * b_shared)
+        point = self._point(b_first, (1 - share) * b_shared)
+        moments = _together(_together(_scaled(a[:k], left), point), b[:k])
+        both = *moments, *a[k:-3], a_shared * left, a_lead, b_weight
         first = *b[:-2], a_lead * b_lead, b_weight
         return _join(a_weight == 0, b_weight == 0, first, (*a[:-1], before), both)
 
@@ -297,14 +300,21 @@ class WeightedSpread(MonoidRow):
         """Return the statistic after states, NaN where there are too few elements."""
         weight, cross, *_ = moments = self.all_moments(state)
         with np.errstate(all="ignore"):
+            # NaN unless all elements are finite.
+            nothing = 0 * moments[2] + (0 * moments[3] if self.pairs else 0)
             if self.statistic == "corr":
-                value = moments[5] / np.sqrt(moments[4] * moments[6])
-                return choose(weight > 0, value, np.nan)
+                square = moments[4] * moments[6]
+                return choose(square >= TINY, moments[5] / np.sqrt(square) + nothing, np.nan)
             scale = weight if self.bias else cross / weight
-            value = moments[5 if self.pairs else 3] / scale
+            value = moments[5 if self.pairs else 3] / scale + nothing
             enough = (weight if self.bias else cross) > 0
             value = np.sqrt(np.maximum(value, 0)) if self.statistic == "std" else value
             return choose(enough, value, np.nan)
+
+
+def _left(by: Any) -> Any:
+    """Return a factor of weights, 0 for less than `TINY`."""
+    return choose(by < TINY, 0.0, by)
 
 
 def _scaled(moments: State, by: Any) -> State:
@@ -314,8 +324,12 @@ def _scaled(moments: State, by: Any) -> State:
 
 
 def _together(a: State, b: State) -> State:
-    """Return the moments of two sets of elements, of which either may be empty."""
+    """Return the moments of two sets of elements, of which either may be without weight."""
     weight, k = a[0] + b[0], 1 if len(a) == 4 else 2
+    first, last = (
+        (*x[:2], *(m + 0 * n for m, n in zip(x[2 : 2 + k], y[2 : 2 + k], strict=True)), *x[2 + k :])
+        for x, y in ((b, a), (a, b))
+    )
     share, cross = b[0] / weight, a[1] + b[1] + 2 * a[0] * b[0]
     deltas = [y - x for x, y in zip(a[2 : 2 + k], b[2 : 2 + k], strict=True)]
     means = [x + delta * share for x, delta in zip(a[2 : 2 + k], deltas, strict=True)]
@@ -324,7 +338,7 @@ def _together(a: State, b: State) -> State:
         x + y + deltas[i] * deltas[j] * (a[0] * share)
         for x, y, (i, j) in zip(a[2 + k :], b[2 + k :], pairs, strict=True)
     )
-    return _join(a[0] == 0, b[0] == 0, b, a, (weight, cross, *means, *products))
+    return _join(a[0] == 0, b[0] == 0, first, last, (weight, cross, *means, *products))
 
 
 @lru_cache

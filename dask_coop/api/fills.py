@@ -177,9 +177,9 @@ def ewm_mean(
     Notes
     -----
     Means are computed in float64 and rounded once. Once infinities of both signs have occurred,
-    means are NaN from there on, where pandas begins anew. pandas 3.1 departs from its own formula
-    if alpha is exactly 0.5 (``com=1``), ``adjust=False`` and ``ignore_na=False``: for ``[1, nan,
-    3]`` it ends with 2.5, and the formula, as here, with 2.3333.
+    means are NaN from there on; pandas takes infinities for NaN. pandas 3.1 departs from its own
+    formula if alpha is exactly 0.5 (``com=1``), ``adjust=False`` and ``ignore_na=False``: for
+    ``[1, nan, 3]`` it ends with 2.5, and the formula, as here, with 2.3333.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def ewm_sum(
 
     Notes
     -----
-    Sums are computed in float64 and rounded once.
+    Sums are computed in float64 and rounded once. pandas takes infinities for NaN.
 
     Examples
     --------
@@ -285,6 +285,8 @@ def ewm_var(
     Squares of deviations from the mean so far are updated, so that elements far from zero lose no
     digits: T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm
     for Computing Sample Variances", 1979.
+
+    Results are NaN from the first infinity on, where pandas takes infinities for NaN.
 
     Examples
     --------
@@ -356,6 +358,10 @@ def ewm_cov(
     ------
     TypeError, AxisError, ValueError
         As for :func:`ewm_mean`, and if `x` and `y` differ in shape.
+
+    Notes
+    -----
+    Results are NaN from the first infinity on, where pandas takes infinities for NaN.
 
     Examples
     --------

@@ -10,6 +10,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.core import Array, asanyarray, map_blocks
+from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.central_moments import moments_up_to
@@ -134,10 +135,10 @@ def var(
     where
         As for :func:`sum`.
     weights : dask.array.Array or array_like, optional
-        As for :func:`average`, but real and not negative: squared deviations from the weighted
-        mean are averaged with them. `ddof` must then be 0, since what it stands for depends on
-        whether weights are frequencies or reliabilities; :func:`cov` has both. Not with `where`,
-        nor for complex numbers.
+        As for :func:`average`, but real and not negative, which is checked of weights in memory and
+        cannot be of lazy ones. Squared deviations from the weighted mean are averaged with them.
+        `ddof` must then be 0, since what it stands for depends on whether weights are frequencies
+        or reliabilities; :func:`cov` has both. Not with `where`, nor for complex numbers.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -152,7 +153,7 @@ def var(
     TypeError
         As for :func:`sum`, and if `dtype` is not floating or `ddof` is not a number.
     AxisError, ValueError
-        As for :func:`sum`.
+        As for :func:`sum`, and if a weight in memory is negative.
 
     Notes
     -----
@@ -177,7 +178,9 @@ def var(
                 "cov has fweights and aweights"
             )
         floats = None if dtype is None else _float(name, dtype)
-        return weighted(name, x, weights, arguments, floats)[0]
+        result = weighted(name, x, weights, arguments, floats)[0]
+        _refuse_negative(name, weights)
+        return result
     bind(VAR, x.dtype, x.dtype, name)
     result = _float(name, VAR.output(x.dtype) if dtype is None else dtype)
     masked = chunks.is_masked(x._meta)
@@ -537,6 +540,19 @@ def _unmasked(count: Any) -> Any:
     if not isinstance(count, Array):
         return _or_zero(count)
     return map_blocks(_or_zero, count, dtype="i8", meta=np.zeros((0,) * count.ndim, "i8"))
+
+
+def _refuse_negative(name: str, weights: Any) -> None:
+    """Raise ValueError if weights in memory are negative; lazy ones cannot be checked."""
+    if is_dask_collection(weights):
+        return
+    below = np.less(weights, 0)
+    if below.any():
+        least = np.where(below, weights, 0).min()
+        raise ValueError(
+            f"weights of {name} cannot be negative, got {least}; leave such elements out with "
+            "weights of 0"
+        )
 
 
 def _float(name: str, dtype: Any) -> np.dtype[Any]:

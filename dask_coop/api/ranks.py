@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -160,11 +162,11 @@ def percentileofscore(
     scores = np.asarray(score)
     if scores.dtype.kind not in "biuf":
         raise TypeError(f"score takes real numbers, got dtype {scores.dtype}")
-    size, missing = count_nonzero(x == x), count_nonzero(x != x)
+    size, missing = _count(x, operator.eq), _count(x, operator.ne)
     percentages = []
     for one_score in scores.reshape(-1):
-        below = count_nonzero(x < one_score)
-        upto = below if kind == "strict" else count_nonzero(x <= one_score)
+        below = _count(x, operator.lt, one_score)
+        upto = below if kind == "strict" else _count(x, operator.le, one_score)
         counts = {"rank": below + upto + (below < upto), "mean": below + upto}
         of_kind = counts[kind] * 50.0 if kind in counts else upto * 100.0
         lacks = (size == 0) | bool(one_score != one_score)
@@ -295,6 +297,20 @@ def _check_policy(nan_policy: str) -> None:
         raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
 
 
+def _count(x: da.Array, by: Callable[[Any, Any], Any], score: Any = None) -> da.Array:
+    """Count the elements that compare to a score, by default to themselves."""
+    # Dask's own comparison repeats an axis of length 1 for each of its chunks, empty ones included.
+    compared = map_blocks(
+        partial(_compared, by=by, score=score),
+        x,
+        **declared_by(x),
+        dtype="?",
+        meta=chunks.zeros_like(x._meta, np.dtype("?")),
+        token="compare",
+    )
+    return count_nonzero(compared)
+
+
 def _ranked(x: da.Array, axis: int, method: Ties, omit: bool, dtype: np.dtype[Any]) -> da.Array:
     """Return the ranks of lines, in the chunks of `x`."""
     if is_too_long(x, axis):
@@ -360,6 +376,11 @@ def _found(
 
 
 # Inside the task.
+
+
+@casts
+def _compared(x: Any, *, by: Callable[[Any, Any], Any], score: Any) -> Any:
+    return by(x, x if score is None else score)
 
 
 @casts

@@ -322,7 +322,11 @@ def run_events(
     numbers = numbers.rechunk(x.chunks)
     masked = {"dtype": numbers.dtype, "meta": numbers._meta, "token": "run_events-values"}
     within = map_blocks(_where, x, numbers, **declared_by(x, numbers), **masked)
-    sums = cumsum(within, axis, reverse=True, segments=~x, method=method)
+    stops = ~x
+    if segments is not None:
+        last = _last_of_segments(segments, x.ndim, axis)
+        stops |= last if last.ndim == x.ndim else last[_along(axis, x.ndim)]
+    sums = cumsum(within, axis, reverse=True, segments=stops, method=method)
     summed = {"dtype": sums.dtype, "meta": sums._meta, "token": "run_events-sum"}
     total = map_blocks(_where, start, sums, **declared_by(start, sums), **summed)
     return RunEvents(start, length, total)
@@ -336,7 +340,9 @@ def _as_mask(name: str, mask: Any, axis: int) -> tuple[da.Array, int]:
         raise Refused(
             f"{name} takes a mask of bool, got dtype {x.dtype}; compare first, as in x > 0"
         )
-    along = 0 if axis is None and x.ndim == 1 else as_integer(name, "axis", axis)
+    if axis is None and x.ndim != 1:
+        raise TypeError(f"{name} looks along one axis, and the mask has {x.ndim}; name one of them")
+    along = 0 if axis is None else as_integer(name, "axis", axis)
     return x, validate_axis(along, x.ndim)
 
 
@@ -362,17 +368,24 @@ def _reduce(
 def _lengths(x: da.Array, axis: int, at_ends: bool, method: str, segments: Any) -> da.Array:
     byte, double = np.dtype("u1"), np.dtype("f8")
     if at_ends and segments is not None:
-        segments = _moved(asanyarray(segments), axis if np.ndim(segments) == x.ndim else 0)
+        segments = _last_of_segments(segments, x.ndim, axis)
     arguments = ScanArguments(axis, None, method, False, at_ends, False, segments)
     places = scan_bound(Operation(RUN_PLACES, x.dtype, byte), "run_places", x, arguments)
     arguments = arguments._replace(reverse=not at_ends, segments=None)
     return scan_bound(Operation(RUN_LENGTHS, byte, double), "run_lengths", places, arguments)
 
 
-def _moved(heads: da.Array, axis: int) -> da.Array:
+def _last_of_segments(segments: Any, ndim: int, axis: int) -> da.Array:
     """Return the flags of last elements of segments, from those of first ones."""
+    heads = asanyarray(segments)
+    axis = axis if heads.ndim == ndim else 0
     first, others = (heads[(slice(None),) * axis + (part,)] for part in (slice(1), slice(1, None)))
     return da.concatenate([others, da.zeros_like(first)], axis)
+
+
+def _along(axis: int, ndim: int) -> tuple[Any, ...]:
+    """Return the index that turns a line into an array of `ndim` axes."""
+    return tuple(slice(None) if d == axis else np.newaxis for d in range(ndim))
 
 
 # Inside tasks.

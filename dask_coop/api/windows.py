@@ -310,7 +310,8 @@ def move_rank(
 
     Notes
     -----
-    Results are bottleneck's.
+    Results are bottleneck's, except that integers are compared as float64: those beyond 2**53 that
+    round to the same number are equal.
 
     Examples
     --------

@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.central_moments import Powers, centred
-from dask_coop.algebra.merges import choose
+from dask_coop.algebra.merges import cast, choose
 from dask_coop.algebra.monoids import MEAN, SUM, State, floating
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import (
@@ -123,7 +123,7 @@ def lift(
         Sorted and not negative.
     """
     kind, wide = chunks.kind(x), floating(op.element)
-    x, y = np.broadcast_arrays(x.astype(wide, copy=False), y.astype(wide, copy=False))
+    x, y = np.broadcast_arrays(cast(x, wide), cast(y, wide))
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
 
     def total(values: Array) -> Any:
@@ -226,11 +226,15 @@ def _powers_of_groups(
     lift_groups: Callable[..., list[State]], op: Operation, x: Array, codes: Array, n: int
 ) -> State:
     real = np.dtype("f8")
-    x = x.astype(real, copy=False)
+    x = cast(x, real)
 
     def total(values: Array) -> Any:
         return lift_groups([Operation(SUM, real, real)], values, codes, n)[0][0]
 
     (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
-    # Elements without a group get any mean, and take no part.
-    return powers(op, x, means, total, lambda mean: mean[..., codes.clip(0)])
+
+    def beside(mean: Any) -> Array:
+        # Elements without a group get any mean, and take no part.
+        return mean[..., codes.clip(0)] if n else np.zeros_like(x)
+
+    return powers(op, x, means, total, beside)

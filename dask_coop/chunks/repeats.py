@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dask_coop import chunks
+from dask_coop.algebra.merges import equals
 
 
 class Repeats(NamedTuple):
@@ -67,7 +68,8 @@ def begins(ordered: Any) -> Any:
     """Return which elements of sorted lines differ from the one before; NaN are equal."""
     valid = ordered == ordered
     first = np.ones_like(ordered, bool)
-    first[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]) & (valid[..., 1:] | valid[..., :-1])
+    same = equals(ordered[..., 1:], ordered[..., :-1])
+    first[..., 1:] = ~same & (valid[..., 1:] | valid[..., :-1])
     return first
 
 

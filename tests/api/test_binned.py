@@ -93,3 +93,10 @@ def test_what_cannot_be_binned_is_refused() -> None:
         dc.binned_statistic_dd(x, x)
     with pytest.raises(dc.Refused, match="MaskedArray"):
         dc.binned_statistic(da.ma.masked_equal(x, 2), x)
+    words = r"binned_statistic takes coordinates of one axis or more, got shape \(\); x.reshape"
+    with pytest.raises(ValueError, match=words):
+        dc.binned_statistic(0.5, 1.0)
+    with pytest.raises(ValueError, match="binned_statistic_2d takes coordinates of one axis"):
+        dc.binned_statistic_2d(0.5, 0.5, 1.0)
+    with pytest.raises(ValueError, match=r"binned_statistic needs .*; x.compute_chunk_sizes"):
+        dc.binned_statistic(x[x > 0], x[x > 0])

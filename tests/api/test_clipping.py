@@ -13,7 +13,7 @@ from scipy import stats
 from support.clipping import NORMAL, clipped
 
 import dask_coop as dc
-from dask_coop.api import clipping
+from dask_coop.api.pictures import clipping
 
 AXES: Any = [None, 0, 1, (0, 2)]
 
@@ -110,6 +110,9 @@ def test_what_cannot_be_clipped_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ({"cenfunc": "mode"}, "median or mean"),
         ({"stdfunc": "var"}, "std or mad_std"),
         ({"maxiters": 0}, "at least 1"),
+        ({"sigma": -1}, "sigma of sigma_clip is .*, at least 0, got -1"),
+        ({"sigma_lower": -0.5}, "sigma_lower of sigma_clip is .*, got -0.5"),
+        ({"sigma_upper": np.nan}, "sigma_upper of sigma_clip is .*, got nan"),
     ):
         with pytest.raises(ValueError, match=words):
             dc.sigma_clip(x, **arguments)
@@ -125,6 +128,9 @@ def test_what_cannot_be_clipped_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         dc.median_abs_deviation(x, nan_policy="raise")
     with pytest.raises(ValueError, match="a number or 'normal'"):
         dc.median_abs_deviation(x, scale="usual")
+    for zero in (0, np.float64(0)):
+        with pytest.raises(ValueError, match=r"scale of median_abs_deviation .* cannot be 0; got"):
+            dc.median_abs_deviation(x, scale=zero)
     monkeypatch.setattr(clipping, "_SMALL", 0)
     with pytest.raises(ValueError, match="too long for a chunk"):
         dc.sigma_clip(x, maxiters=None)

@@ -538,6 +538,84 @@ def test_spreads_far_from_zero_keep_their_digits(xp: Any, adjust: bool) -> None:
     np.testing.assert_allclose(both, exact, rtol=2e-6)
 
 
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 0.999999, 0.5, 1e-6])
+@pytest.mark.parametrize("name", SPREADS)
+def test_pandas_gives_the_same_spreads(
+    xp: Any, name: str, alpha: float, loops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    compile_from(monkeypatch, 1 if loops else math.inf, "gaps")
+    gap = math.nan
+    lines = [
+        ([1, 3, 2, 7], [2, 7, 1, 8]),
+        ([4, 4, 5, gap, 6], [1, 2, 3, 4, 6]),
+        ([gap, 2, gap, 5, 4, 7], [3, 1, 4, 1, gap, 9]),
+    ]
+    for (x, y), chunks, *flags in product(lines, (1, 2, -1), *((True, False),) * 3):
+        adjust, ignore_na, bias = flags
+        # pandas has another formula for a half.
+        theirs = alpha + 1e-13 if alpha == 0.5 and not adjust else alpha
+        a, b = pandas.Series(x, dtype="f8"), pandas.Series(y, dtype="f8")
+        weighted = a.ewm(alpha=theirs, adjust=adjust, ignore_na=ignore_na)
+        pair = name in ("ewm_cov", "ewm_corr")
+        options = {} if name == "ewm_corr" else {"bias": bias}
+        others = (b,) if pair else ()
+        expected = getattr(weighted, name.removeprefix("ewm_"))(*others, **options).to_numpy()
+        lazy = [to_chunks(xp, of.to_numpy(), chunks) for of in (a, *others)]
+        given_as: Any = {"alpha": alpha, "adjust": adjust, "ignore_na": ignore_na, **options}
+        found = to_numpy(xp, getattr(dc, name)(*lazy, **given_as))
+        # pandas takes a difference that loses digits.
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("adjust", [True, False])
+@pytest.mark.parametrize("name", SPREADS)
+def test_a_lost_weight_is_no_noise(
+    xp: Any, name: str, adjust: bool, loops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_from(monkeypatch, 1 if loops else math.inf, "gaps")
+    x = np.full(1200, np.nan)
+    # 2 ** -60 of a weight is left, or 2 ** -1074, or nothing.
+    for at, alone in ((60, False), (1074, True), (1199, True)):
+        line = x.copy()
+        line[[0, at]] = 1, 3
+        for chunks in (1200, 50):
+            lazy = [to_chunks(xp, line, chunks)] * (2 if name in ("ewm_cov", "ewm_corr") else 1)
+            found = to_numpy(xp, getattr(dc, name)(*lazy, alpha=0.5, adjust=adjust))[-1]
+            exact = {"ewm_corr": 1, "ewm_std": math.sqrt(2)}.get(name, 2)
+            np.testing.assert_allclose(found, math.nan if alone else exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 1e-6])
+@pytest.mark.parametrize("name", SPREADS)
+def test_spreads_are_not_a_number_from_an_infinity_on(
+    xp: Any, name: str, alpha: float, loops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_from(monkeypatch, 1 if loops else math.inf, "gaps")
+    x = np.array([1, 3, np.inf, 2, np.nan, 3, -np.inf, 4, 1, np.nan, 2, 5])
+    y = np.array([2.0, 1, 5, 1, 3, 3, 1, 2, 1, 7, 8, 2])
+    heads = np.arange(12) == 8
+    pairs = [(x, y), (y, x)] if name in ("ewm_cov", "ewm_corr") else [(x,)]
+    bias = () if name == "ewm_corr" else (True, False)
+    for arrays_of, chunks, adjust in product(pairs, (1, 5, 12), (True, False)):
+        for given_as, method in product([{"bias": b} for b in bias] or [{}], METHODS[:2]):
+            lazy = [to_chunks(xp, of, chunks) for of in arrays_of]
+            kept: Any = {"alpha": alpha, "adjust": adjust, "method": method, **given_as}
+            of_all = getattr(dc, name)(*lazy, **kept)
+            of_segments = getattr(dc, name)(*lazy, **kept, segments=to_chunks(xp, heads, chunks))
+            clean = [to_chunks(xp, of[8:], 4) for of in arrays_of]
+            later = to_numpy(xp, getattr(dc, name)(*clean, **kept))
+            first = to_numpy(xp, of_all)
+            assert np.isnan(first[2:]).all()
+            cut = to_numpy(xp, of_segments)
+            assert np.isnan(cut[2:8]).all()
+            np.testing.assert_array_equal(cut[:2], first[:2])
+            np.testing.assert_allclose(cut[8:], later, rtol=1e-9, atol=1e-12)
+
+
 def test_pairs_of_other_shapes_and_kinds_are_refused() -> None:
     x = da.ones((4, 4), chunks=2)
     for call in (dc.ewm_cov, dc.ewm_corr):

@@ -918,3 +918,14 @@ def test_large_tables_of_neighbouring_groups_with_gaps(xp: Any, func: str, axis:
                 value = getattr(np, func)(elements, axis=-1)
             want[..., group] = np.where(np.isnan(elements).all(-1), -7, value)
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("func", ["skew", "kurtosis", "nanskew"])
+def test_moments_of_chunks_without_groups(func: str) -> None:
+    x = da.arange(12.0, chunks=4)
+    labels = np.concatenate([np.full(4, np.nan), np.arange(8) % 2])
+    lazy, _ = dc.groupby_reduce(x, da.from_array(labels, chunks=4), func=func)
+    known, _ = dc.groupby_reduce(x[4:], labels[4:], func=func)
+    np.testing.assert_array_equal(lazy.compute(), known.compute())
+    none, _ = dc.groupby_reduce(x, np.full(12, 7), func=func, expected_groups=[0, 1])
+    assert np.isnan(none.compute()).all()

@@ -123,3 +123,39 @@ def test_what_cannot_be_measured_is_refused() -> None:
         ndmeasure.mean(x, x, da.arange(3, chunks=2))
     with pytest.raises(TypeError, match="labels that are integers, got dtype float64"):
         ndmeasure.find_objects(x)
+
+
+#: The functions that measure regions, and whose further arguments precede labels.
+MEASURES: dict[str, tuple[int, ...]] = {
+    name: (0, 5, 2) if name == "histogram" else ()
+    for name in ndmeasure.__all__
+    if name not in ("label", "find_objects")
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_pictures_of_unknown_lengths_are_refused(name: str) -> None:
+    x = da.arange(6, chunks=3)
+    unknown, function = x[x > 0], getattr(ndmeasure, name)
+    words = f"{name} needs to know the lengths of chunks of %s; x.compute_chunk_sizes"
+    for index in (None, [1, 2]):
+        with pytest.raises(ValueError, match=words % "input"):
+            function(unknown, *MEASURES[name], unknown, index)
+        with pytest.raises(ValueError, match=words % "labels"):
+            function(x, *MEASURES[name], unknown, index)
+    if name != "histogram":
+        with pytest.raises(ValueError, match=words % "input"):
+            function(unknown)
+    with pytest.raises(ValueError, match=r"find_objects needs .* of labels; x.compute_chunk_sizes"):
+        ndmeasure.find_objects(unknown)
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES if name != "histogram"])
+def test_pictures_without_axes_are_refused(name: str) -> None:
+    x, function = da.from_array(np.array(3)), getattr(ndmeasure, name)
+    words = rf"{name} takes input of one axis or more, got shape \(\); x.reshape\(1\) has one"
+    for labels in (None, np.array(1)):
+        with pytest.raises(ValueError, match=words):
+            function(x, labels)
+    with pytest.raises(ValueError, match="find_objects takes labels of one axis or more"):
+        ndmeasure.find_objects(x)

@@ -109,13 +109,14 @@ def test_nan_spoils_its_variable_alone(xp: ModuleType) -> None:
 
 def test_what_covariances_refuse() -> None:
     x = da.ones((2, 6), chunks=2)
-    with dask.config.set({"coop.fallback": "raise"}):
-        with pytest.raises(TypeError, match="MaskedArray"):
-            dc.cov(da.ma.masked_greater(x, 3))
-        with pytest.raises(TypeError, match="numbers"):
-            dc.corrcoef(x.astype("M8[s]"))
-        with pytest.raises(TypeError, match="cov does not give dtype=int64"):
-            dc.cov(x, dtype="i8")
+    with (
+        dask.config.set({"coop.fallback": "raise"}),
+        pytest.raises(TypeError, match="numbers"),
+    ):
+        dc.corrcoef(x.astype("M8[s]"))
+    for dtype in ("int64", "longdouble"):
+        with pytest.raises(TypeError, match=f"cov does not give dtype={np.dtype(dtype)}"):
+            dc.cov(x, dtype=dtype)
     with pytest.raises(ValueError, match="axes"):
         dc.cov(x[None])
     with pytest.raises(ValueError, match="as many samples"):
@@ -212,11 +213,45 @@ def test_what_weighted_statistics_refuse() -> None:
         dc.var(x, weights=x, ddof=1)
     with pytest.raises(TypeError, match="no where="):
         dc.mean(x, weights=x, where=x > 1)
-    with dask.config.set({"coop.fallback": "raise"}):
+    with dask.config.set({"coop.fallback": "raise"}), pytest.raises(TypeError, match="complex"):
+        dc.var(x * 1j, weights=x)
+
+
+@pytest.mark.parametrize("fallback", ["allow", "raise"])
+@pytest.mark.parametrize("lazy", [False, True], ids=["known", "lazy"])
+def test_masked_arrays_are_not_left_to_dask(fallback: str, lazy: bool) -> None:
+    x = da.arange(12, chunks=3)
+    masked: Any = da.ma.masked_greater(x, 3)
+    masked = masked if lazy else masked.compute()
+    calls: dict[str, Any] = {
+        "m": lambda: dc.cov(masked),
+        "y": lambda: dc.cov(x, masked),
+        "x": lambda: dc.corrcoef(masked, x),
+        "fweights": lambda: dc.cov(x, fweights=masked),
+        "aweights": lambda: dc.cov(x, aweights=masked),
+        "a": lambda: dc.average(masked, weights=x),
+        "weights": lambda: dc.average(x, weights=masked),
+    }
+    with dask.config.set({"coop.fallback": fallback}):
+        for name, call in calls.items():
+            words = rf"MaskedArray, as {name} has them; fill them, .* da.ma.filled\({name}, value\)"
+            with pytest.raises(TypeError, match=words):
+                call()
         with pytest.raises(TypeError, match="MaskedArray"):
-            dc.average(da.ma.masked_greater(x, 3), weights=x)
-        with pytest.raises(TypeError, match="complex"):
-            dc.var(x * 1j, weights=x)
+            dc.average(masked, returned=True)
+        for function in (dc.mean, dc.var):
+            with pytest.raises(TypeError, match="MaskedArray"):
+                function(x, weights=masked)
+        assert dc.average(masked).compute() == 1.5
+
+
+@pytest.mark.parametrize("function", [dc.var, dc.std, dc.nanvar, dc.nanstd])
+def test_negative_weights_in_memory_are_refused(xp: ModuleType, function: Any) -> None:
+    x, words = to_chunks(xp, np.ones(3), 2), r"cannot be negative, got -2(\.0)?; leave"
+    for weights in ([-1, -2, 3], np.array([-1, -2, 3]), np.array([-2, np.nan, 3])):
+        with pytest.raises(ValueError, match=f"weights of {function.__name__} {words}"):
+            function(x, weights=weights if xp is np else xp.asarray(weights))
+    np.testing.assert_allclose(dc.mean([1.0, 2.0], weights=[-1, 3]), 2.5)
 
 
 # Shapes of distributions.

@@ -84,6 +84,22 @@ def test_percentages_are_scipys(xp: Any, kind: Any, policy: Any, missing: bool) 
     np.testing.assert_allclose(alone, expected[0, 2], rtol=1e-15)
 
 
+@pytest.mark.parametrize("sizes", [((1, 0), (5,)), ((0, 1, 0), (0, 2, 3)), ((1,), (5, 0))], ids=str)
+def test_percentages_count_no_element_of_empty_chunks(xp: Any, sizes: Any) -> None:
+    array = np.arange(5.0).reshape(1, 5)
+    x = to_chunks(xp, array, (1, 5)).rechunk(((1,), (5,)))
+    parts = [[x[:0] if not n else x for n in sizes[0]]]
+    x = da.concatenate(parts[0]).rechunk((sizes[0], sizes[1]))
+    assert x.chunks == sizes
+    assert to_numpy(xp, dc.percentileofscore(x, 3)) == 80
+    assert to_numpy(xp, dc.percentileofscore(x, 9, "strict")) == 100
+
+
+def test_percentages_are_those_of_the_declared_dtype() -> None:
+    x = da.arange(4.0, chunks=2).map_blocks(lambda block: block + 0.5, dtype="i8")
+    np.testing.assert_array_equal(dc.percentileofscore(x, [1, 2], "weak").compute(), [50, 75])
+
+
 def test_percentages_of_nothing() -> None:
     assert np.isnan(dc.percentileofscore(da.zeros(0), 1).compute())
     assert dc.percentileofscore(da.ones(3), np.zeros((0, 2))).compute().shape == (0, 2)

@@ -258,3 +258,24 @@ def _laws(op: Operation, rows: Any) -> None:
 def test_statistics_read_a_mask_once() -> None:
     lazy = da.from_array(np.ones(90, "?"), chunks=10)
     assert len(dict(dask.optimize(dc.longest_run(lazy))[0].dask)) < 25
+
+
+def test_sums_of_events_end_with_their_segments(xp: Any) -> None:
+    mask, values = np.ones((2, 7), "?"), np.arange(14.0).reshape(2, 7)
+    mask[1, 3] = False
+    heads = np.array([0, 0, 1, 0, 0, 1, 0], "?")
+    events = dc.run_events(
+        to_chunks(xp, mask, (1, 3)), to_chunks(xp, values, (1, 3)), segments=heads
+    )
+    expected = [[1, 0, 9, 0, 0, 11, 0], [15, 0, 9, 0, 11, 25, 0]]
+    np.testing.assert_array_equal(to_numpy(xp, events.sum), expected)
+    whole = np.broadcast_to(heads, mask.shape)
+    events = dc.run_events(
+        to_chunks(xp, mask, (2, 2)), to_chunks(xp, values, (1, 3)), segments=whole
+    )
+    np.testing.assert_array_equal(to_numpy(xp, events.sum), expected)
+
+
+def test_runs_of_several_axes_ask_for_one() -> None:
+    with pytest.raises(TypeError, match="looks along one axis, and the mask has 2"):
+        dc.longest_run(np.ones((2, 2), "?"), axis=None)

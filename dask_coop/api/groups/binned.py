@@ -21,7 +21,7 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, find_steps
-from dask_coop.api.arguments import as_dtype
+from dask_coop.api.arguments import as_dtype, has_unknown_size
 from dask_coop.api.call.public import public
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.histograms.histogramdd import find_grid, find_samples
@@ -87,7 +87,8 @@ def binned_statistic(
     TypeError
         If `x` or `values` have another dtype or are masked, or `bins` are lazy.
     ValueError
-        If a statistic is unknown, `values` do not fit `x`, or as :func:`histogramdd` for `bins` and
+        If a statistic is unknown, `values` do not fit `x`, `x` has no axis, the lengths of chunks
+        are unknown, or as :func:`histogramdd` for `bins` and
         `range`.
 
     Notes
@@ -231,6 +232,14 @@ def _binned(
     for x in samples:
         chunks.refuse_masked(name, x._meta)
     values = asanyarray(values)
+    if not samples[0].ndim:
+        raise ValueError(
+            f"{name} takes coordinates of one axis or more, got shape (); x.reshape(1) has one"
+        )
+    if any(has_unknown_size(x) for x in (*samples, values)):
+        raise ValueError(
+            f"{name} needs to know the lengths of chunks; x.compute_chunk_sizes() finds them"
+        )
     names = [*statistic] if isinstance(statistic, list | tuple) else [statistic]
     for wanted in names:
         if wanted not in get_args(BinStatistic):

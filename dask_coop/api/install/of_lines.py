@@ -28,6 +28,7 @@ from dask_coop.api.call.fallback import dasks, is_left_to_dask
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict
 from dask_coop.api.call.report import counted, differing
+from dask_coop.api.topk import is_too_long
 from dask_coop.errors import Refused
 from dask_coop.graph.line_quantiles import gathered
 
@@ -123,6 +124,8 @@ def _exponential(function: Any, options: dict[str, Any], *arrays: Any) -> Any:
 
 def _rank(function: Any, options: dict[str, Any], y: Any) -> Any:
     """Return ranks, NaN for NaN."""
+    if not is_too_long(y, y.ndim - 1):
+        raise Refused("bottleneck ranks lines faster that are short enough to gather")
     return strict(ranks.rankdata)(y, axis=-1, nan_policy="omit")
 
 

@@ -169,16 +169,23 @@ def _weighted(name: str) -> Any:
         if like.dims != tuple(d for d in da.dims if d not in dims):
             raise Refused("dimensions are in another order")
         skips = skipna or (skipna is None and da.dtype.kind in "cf")
-        w = weights.variable.set_dims(dict(da.sizes)).data
-        arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
         statistic = f"nan{name}" if skips else name
-        with counted(name, da.data):
-            x = asanyarray(da.data)
-            w = beside("weights", asanyarray(w), x)
+        order = [d for d in da.dims if d in weights.dims]
+
+        def of_arrays(data: Any, weights: Any) -> Any:
+            x, w = asanyarray(data), asanyarray(weights)
+            # Broadcast chunk by chunk: an array as large as the data would lie in the graph.
+            w = w[tuple(slice(None) if d in order else np.newaxis for d in da.dims)]
+            w = beside("weights", w, x)
+            arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
             (result,) = average.weighted(statistic, x, w, arguments, like.dtype)
+            return result
+
+        with counted(name, da.data):
+            result = with_expressions(of_arrays)(da.data, weights.variable.transpose(*order).data)
         return like.copy(data=result)
 
-    return with_expressions(weigh)
+    return weigh
 
 
 def _weighs_lazily(self: Any, da: Any, *args: Any, **kwargs: Any) -> bool:
@@ -200,9 +207,12 @@ def _covary(
     with left_to_dask():
         like = original(*first, None, dim, ddof, method)
     axes = tuple(sorted(da_a.get_axis_num(dims)))
+
+    def of_arrays(a: Any, b: Any) -> Any:
+        return regression.between(method, asanyarray(a), asanyarray(b), axes, ddof, like.dtype)
+
     with counted(method, da_a.data):
-        a, b = asanyarray(da_a.data), asanyarray(da_b.data)
-        result = regression.between(method, a, b, axes, ddof, like.dtype)
+        result = with_expressions(of_arrays)(da_a.data, da_b.data)
     return like.copy(data=result)
 
 

@@ -65,7 +65,7 @@ def average(
     ------
     TypeError
         As for :func:`sum`; if `weights` have another shape than `a` and there is no `axis`; if an
-        array is masked.
+        array is masked and there are `weights`, or `returned` is true.
     AxisError, ValueError
         As for :func:`sum`, and if `weights` do not fit.
 
@@ -83,8 +83,10 @@ def average(
     """
     x = asanyarray(a)
     arguments = ReductionArguments(axis, keepdims, split_every)
-    chunks.refuse_masked("average", x._meta)
+    if weights is not None or returned:
+        require_unmasked("average", "a", x)
     if weights is not None:
+        require_unmasked("average", "weights", asanyarray(weights))
         results = weighted("average", x, weights, arguments, None)
         return results if returned else results[0]
     means = reduce_statistic("mean", x, arguments, MEAN.output(x.dtype))
@@ -92,6 +94,18 @@ def average(
         return means
     count = np.prod([x.shape[d] for d in find_axes(axis, x.ndim)], dtype="f8")
     return means, full_like(means, count)
+
+
+def require_unmasked(name: str, argument: str, x: da.Array) -> None:
+    """Raise TypeError if an argument of the public function `name` is masked.
+
+    Not `Refused`: Dask's function would be called, and be wrong.
+    """
+    if chunks.is_masked(x._meta):
+        raise TypeError(
+            f"{name} does not take chunks of type numpy.ma.MaskedArray, as {argument} has them; "
+            f"fill them, such as with da.ma.filled({argument}, value)"
+        )
 
 
 def weighted(

@@ -15,6 +15,7 @@ from dask_coop.algebra.merges import choose
 from dask_coop.algebra.paired import Products
 from dask_coop.api.arguments import as_dtype, as_integer, rechunk, require_one_kind
 from dask_coop.api.call.public import public
+from dask_coop.api.paired.average import require_unmasked
 from dask_coop.errors import Refused
 from dask_coop.graph import matmul
 
@@ -51,8 +52,8 @@ def cov(
     aweights : dask.array.Array or array_like, optional
         How reliable each sample is: numbers from 0 on.
     dtype : dtype, optional
-        A floating or complex dtype for the result; by default that of `m` and `y`, and at least
-        float64.
+        A floating or complex dtype for the result, of up to 64 bits a number; by default that of
+        `m` and `y`, and at least float64.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def cov(
     ------
     TypeError
         If elements are neither numbers nor bool, chunks are masked or neither NumPy's nor CuPy's,
-        or `ddof` or `fweights` are no integers.
+        `dtype` is another, or `ddof` or `fweights` are no integers.
     ValueError
         If an array has more axes, shapes do not match, or weights in memory are negative; lazy
         negative ones make NaN.
@@ -87,7 +88,7 @@ def cov(
            [-1.,  1.]])
     """
     degrees = int(not bias) if ddof is None else as_integer("cov", "ddof", ddof)
-    x, result = _variables("cov", m, y, rowvar, dtype)
+    x, result = _variables("cov", ("m", m), y, rowvar, dtype)
     weights = _weights(x, fweights, aweights)
     finalize = partial(_covariance, degrees, "aweights" in weights)
     return _squeezed(matmul.deviations("cov", x, weights, finalize, None, result))
@@ -122,16 +123,22 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     array([[ 1., -1.],
            [-1.,  1.]])
     """
-    variables, result = _variables("corrcoef", x, y, rowvar, dtype)
+    variables, result = _variables("corrcoef", ("x", x), y, rowvar, dtype)
     finalize = partial(_scaled, result)
     return _squeezed(matmul.deviations("corrcoef", variables, {}, _sums, finalize, result))
 
 
-def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> tuple[Array, np.dtype[Any]]:
-    """Return a matrix with a row for each variable, and the dtype of the result."""
-    arrays = [asanyarray(x) for x in (m, *(() if y is None else (y,)))]
-    for x in arrays:
-        chunks.refuse_masked(name, x._meta)
+def _variables(
+    name: str, m: tuple[str, Any], y: Any, rowvar: bool, dtype: Any
+) -> tuple[Array, np.dtype[Any]]:
+    """Return a matrix with a row for each variable, and the dtype of the result.
+
+    `m` is the name of the first argument, and its value.
+    """
+    given = dict([m] if y is None else [m, ("y", y)])
+    arrays = [asanyarray(x) for x in given.values()]
+    for argument, x in zip(given, arrays, strict=True):
+        require_unmasked(name, argument, x)
         chunks.kind(x._meta)
         if x.dtype.kind not in "biufc" or x.dtype.itemsize > 8 * (1 + (x.dtype.kind == "c")):
             raise Refused(f"{name} takes bool, integers, floats and complex numbers, not {x.dtype}")
@@ -139,16 +146,20 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> tuple[Arr
             raise ValueError(f"{name} takes arrays of one or two axes, got shape {x.shape}")
     result = np.dtype(np.result_type("f8", *(x.dtype for x in arrays)) if dtype is None else dtype)
     if result.kind not in "fc" or result.itemsize > 16 or result == np.dtype("g"):
-        raise Refused(f"{name} does not give dtype={result}; it gives floats and complex numbers")
+        # Not `Refused`: Dask's function would give another dtype.
+        raise TypeError(
+            f"{name} does not give dtype={result}; it gives float16 to float64, complex64 and "
+            "complex128"
+        )
     first, *others = (
         x.reshape(1, 1) if x.ndim == 0 else x[np.newaxis] if x.ndim == 1 else x if rowvar else x.T
         for x in arrays
     )
     for other in others:
-        require_one_kind("m", first, "y", other)
+        require_one_kind(m[0], first, "y", other)
         if first.shape[1] != other.shape[1] and not np.isnan(first.shape[1] + other.shape[1]):
             raise ValueError(
-                f"m and y need as many samples, got {first.shape[1]} and {other.shape[1]}"
+                f"{m[0]} and y need as many samples, got {first.shape[1]} and {other.shape[1]}"
             )
         if first.chunks[1] != other.chunks[1]:
             other = rechunk(other, (other.chunks[0], first.chunks[1]))
@@ -165,6 +176,7 @@ def _weights(x: Array, fweights: Any, aweights: Any) -> dict[str, Array]:
             continue
         known = not is_dask_collection(values)
         w = asanyarray(values)
+        require_unmasked("cov", name, w)
         if w.ndim != 1 or (w.shape[0] != x.shape[1] and not np.isnan(w.shape[0] + x.shape[1])):
             raise ValueError(
                 f"{name} needs a number for each of {x.shape[1]} samples, got shape {w.shape}"

@@ -148,8 +148,9 @@ def _correlation(state: State) -> Any:
 
 
 def _covariance(ddof: float, state: State) -> Any:
+    count = state[0]
     with np.errstate(all="ignore"):
-        return state[7] / (state[0] - ddof)
+        return np.where(count > 0, state[7] / (count - ddof), np.nan)
 
 
 #: By alternative, the t of which the p-value is the lower tail, and by how much to multiply that.

@@ -68,7 +68,7 @@ def sigma_clip(
     data : dask.array.Array or array_like
         Integers or floats, in NumPy or CuPy chunks. NaN and infinities are clipped from the start.
     sigma : float
-        The number of deviations from the centre beyond which elements are clipped.
+        The number of deviations from the centre beyond which elements are clipped, at least 0.
     sigma_lower, sigma_upper : float, optional
         The numbers below and above the centre; by default `sigma`.
     maxiters : int, optional
@@ -132,6 +132,15 @@ def sigma_clip(
     if rounds < 1:
         raise ValueError(f"maxiters of sigma_clip must be at least 1, got {maxiters}")
     low, high = (sigma if side is None else side for side in (sigma_lower, sigma_upper))
+    sides = ("sigma_lower", sigma_lower, low), ("sigma_upper", sigma_upper, high)
+    for argument, side, deviations in sides:
+        # Not NaN, either.
+        if not deviations >= 0:
+            argument = "sigma" if side is None else argument
+            raise ValueError(
+                f"{argument} of sigma_clip is a number of deviations, at least 0, got "
+                f"{deviations!r}"
+            )
     clip = Clip(find_axes(axis, x.ndim), float(low), float(high), rounds, cenfunc, stdfunc)
     sizes, x = x.chunks, _without_empty_chunks(x)
     kept = tuple(0 if d in clip.axes else slice(None) for d in range(x.ndim))
@@ -171,7 +180,7 @@ def median_abs_deviation(
     axis : int, tuple of int or None
         The axes along which lines lie; None for all.
     scale : float or "normal"
-        A divisor of the result; "normal" makes it the standard deviation of normal numbers.
+        A divisor of the result, not 0; "normal" makes it the standard deviation of normal numbers.
     nan_policy : {"propagate", "omit"}
         Whether a NaN makes the result of its line NaN, or is left out.
 
@@ -204,6 +213,8 @@ def median_abs_deviation(
         raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
     if isinstance(divisor, str):
         raise ValueError(f"scale is a number or 'normal', got {scale!r}")
+    if divisor == 0:
+        raise ValueError(f"scale of median_abs_deviation divides, and cannot be 0; got {scale!r}")
     return _deviation("median_abs_deviation", x, axis, 1 / divisor, nan_policy == "omit")
 
 

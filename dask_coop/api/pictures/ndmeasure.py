@@ -25,12 +25,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, blockwise, map_blocks
+from dask.array.core import Array, asanyarray, blockwise, map_blocks
 from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 
 from dask_coop import chunks
-from dask_coop.api.arguments import as_dtype
+from dask_coop.api.arguments import as_dtype, has_unknown_size
 from dask_coop.api.call.planning import call_with_graphs
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.histograms.histogram import histogram as histogram_of_all
@@ -85,7 +85,8 @@ Raises
 TypeError
     If `input` is masked or not of real numbers, or `index` is lazy.
 ValueError
-    If `labels` have another shape than `input`.
+    If `labels` have another shape than `input`, this has no axis, or the lengths of chunks are
+    unknown.
 """
 
 
@@ -200,6 +201,7 @@ def center_of_mass(input: Any, labels: Any = None, index: Any = None) -> da.Arra
     NaN or infinite.
     """
     x = _real("center_of_mass", input)
+    _require_lengths("center_of_mass", input=x)
     axes = tuple(range(x.ndim))
     coordinates = [
         argument
@@ -235,6 +237,7 @@ def histogram(
     if labels is None:
         counts, _ = histogram_of_all(x, edges)
         return counts
+    _require_lengths("histogram", input=x, labels=labels)
     labels, groups, inverse = _wanted("histogram", labels, index)
     if not groups.size:
         return da.zeros((*inverse.shape, bins), dtype="i8")
@@ -255,6 +258,8 @@ def find_objects(labels: Any, max_label: int = 0) -> Delayed:
     x = asanyarray(labels)
     if x.dtype.kind not in "iu":
         raise TypeError(f"find_objects takes labels that are integers, got dtype {x.dtype}")
+    _require_axes("find_objects", "labels", x.shape)
+    _require_lengths("find_objects", labels=x)
     axes = tuple(range(x.ndim))
     coordinates = [
         argument
@@ -282,6 +287,24 @@ def _real(caller: str, input: Any) -> da.Array:
     return x
 
 
+def _require_axes(caller: str, argument: str, shape: tuple[int, ...]) -> None:
+    """Raise ValueError for a shape without axes."""
+    if not shape:
+        raise ValueError(
+            f"{caller} takes {argument} of one axis or more, got shape (); x.reshape(1) has one"
+        )
+
+
+def _require_lengths(caller: str, **arguments: Any) -> None:
+    """Raise ValueError if the lengths of an argument's chunks are unknown."""
+    for argument, x in arguments.items():
+        if isinstance(x, Array) and has_unknown_size(x):
+            raise ValueError(
+                f"{caller} needs to know the lengths of chunks of {argument}; "
+                "x.compute_chunk_sizes() finds them"
+            )
+
+
 def _extrema(
     caller: str, input: Any, labels: Any, index: Any, funcs: Sequence[Any]
 ) -> list[da.Array]:
@@ -299,6 +322,8 @@ def _measured(
 ) -> list[da.Array]:
     """Return statistics of regions, in the shape of `index` behind the first `rows` axes."""
     x = _real(caller, input)
+    _require_axes(caller, "input", x.shape[rows:])
+    _require_lengths(caller, input=x, labels=labels)
     if labels is None:
         labels, groups = np.zeros((1,) * (x.ndim - rows), "i8"), np.zeros(1, "i8")
         inverse = np.zeros((), "i8")
@@ -405,8 +430,10 @@ def _divided(sums: Any) -> Any:
 
 
 def _unravelled(at: Any, *, shape: tuple[int, ...]) -> Any:
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return np.stack([at // step % n for step, n in zip(steps, shape, strict=True)], -1)
+    # A picture without elements has no places; they are zeros then.
+    at, lengths = np.maximum(at, 0), [max(n, 1) for n in shape]
+    steps = [math.prod(lengths[axis + 1 :]) for axis in range(len(shape))]
+    return np.stack([at // step % n for step, n in zip(steps, lengths, strict=True)], -1)
 
 
 def _slices(first: Any, last: Any, groups: Any, most: int) -> list[Any]:

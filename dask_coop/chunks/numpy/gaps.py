@@ -169,7 +169,8 @@ def scan(
                 states[:-2] = behind
             else:
                 states[: len(behind)] = behind
-                states[-3][:], states[-2][:] = 0, 1
+                states[len(behind) :] = np.zeros((len(states) - len(behind), moments.shape[1]))
+                states[-2][:], moments[7] = 1, np.maximum(moments[7], LEAST)
             states[-1][:] = np.where(moments[0] > 0, moments[7], float(op.monoid.adjust))
             for field, value in zip(last, states, strict=True):
                 field[...] = value.reshape(field.shape)

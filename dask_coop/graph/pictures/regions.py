@@ -26,6 +26,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.algebra.merges import equals
 from dask_coop.algebra.monoids import ARGMAX
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.dtypes import casts
@@ -124,7 +125,7 @@ def _reach(toward: Sequence[int]) -> tuple[Any, ...]:
 def label_block(block: Any, *, structure: Labels) -> Any:
     """Return the labels of a block's own regions, from 1 on."""
     chunks.refuse_masked("label", block)
-    return chunks.backend_of(block).label(block != 0, structure)
+    return chunks.backend_of(block).label(~equals(block, np.zeros_like(block)), structure)
 
 
 def firsts_of(labels: Any, place: Origin) -> Labels:

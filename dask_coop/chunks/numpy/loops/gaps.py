@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.algebra.fills import LEAST
+from dask_coop.algebra.fills import LEAST, TINY
 from dask_coop.chunks.numpy.loops.walkers import (
     COLUMNS,
     Placed,
@@ -217,13 +217,14 @@ def _deviate(element: Any, options: Any, state: Any) -> Any:
     u, v = np.float64(element.real), np.float64(element.imag)
     if u != u or v != v:
         return weight, cross, x, y, xx, xy, yy, gap if ignore else gap * kept
-    if weight == 0:
-        return 1.0, 0.0, u, v, 0.0, 0.0, 0.0, 1.0
     left = gap * kept
     before = weight * left
+    if before < TINY:
+        # What is infinite stays so.
+        u, v = (u + 0 * x, v + 0 * y) if weight > 0 else (u, v)
+        return 1.0, 0.0, u, v, 0.0, 0.0, 0.0, 1.0
     after = before + new
-    share = new / after
-    rest, dx, dy = 1 - share, u - x, v - y
+    share, rest, dx, dy = new / after, before / after, u - x, v - y
     x, y = x + share * dx, y + share * dy
     xx, xy = rest * (xx + share * dx * dx), rest * (xy + share * dx * dy)
     yy = rest * (yy + share * dy * dy)
@@ -236,13 +237,15 @@ def _deviate(element: Any, options: Any, state: Any) -> Any:
 @jit_step
 def _spread(state: Any, options: Any) -> Any:
     """Return the statistic of weighted moments."""
-    weight, cross, _, _, xx, xy, yy, _ = state
+    weight, cross, x, y, xx, xy, yy, _ = state
     _, _, _, _, kind, bias = options
     if weight == 0:
         return np.nan
+    # NaN unless all elements are finite.
+    nothing = 0 * x + 0 * y
     if kind == CORR:
-        return xy / np.sqrt(xx * yy)
-    value = xy if kind == COV else xx
+        return xy / np.sqrt(xx * yy) + nothing if xx * yy >= TINY else np.nan
+    value = (xy if kind == COV else xx) + nothing
     if not bias:
         value = value * weight * weight / cross if cross > 0 else np.nan
     return np.sqrt(value) if kind == STD else value

@@ -49,7 +49,8 @@ def _begins(x: Array, first: int, step: int, n: int) -> int:
 @jit_step
 def _longer(run: int, element: int) -> int:
     """Return the length of a run behind one more element, 0 or 1."""
-    return (run + 1) & -int(element)
+    # Less would be negated as a byte.
+    return int((run + 1) & -np.int64(element))
 
 
 @jit_step
