@@ -163,8 +163,13 @@ _PAIR = {"bins": 100, "range": ((0, 1),) * 2}
 PAIRS = {
     "histogram(weights)": Call("histogram", _BINS, 2, weighted=True),
     "histogram2d(bins=100)": Call("histogram2d", _PAIR, 2),
+    "average(weights)": Call("average", {}, 2, weighted=True),
 }
-ROWS = {"histogramdd(bins=100)": Call("histogramdd", _PAIR)}
+ROWS = {
+    "histogramdd(bins=100)": Call("histogramdd", _PAIR),
+    "cov()": Call("cov", {"rowvar": False}),
+    "corrcoef()": Call("corrcoef", {"rowvar": False}),
+}
 INTEGERS = {"bincount()": Call("bincount", {"minlength": 1 << 20}, exact=True)}
 PRODUCTS = {"matmul()": Call("matmul", arrays=2)}
 CLUSTER = {f"cumsum, {n} chunks on a cluster": Call("cumsum", {"axis": 0}) for n in ON_A_CLUSTER}

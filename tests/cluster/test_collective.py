@@ -386,7 +386,8 @@ SPAN = dc.Monoid(
 )
 def test_groups_of_known_labels(client: Client, by: Any, given: dict[str, Any]) -> None:
     holes = np.where(FLOATS > 1, np.nan, FLOATS)
-    for host in (holes, INTS):
+    # Zero times NaN is NaN, so AFFINE has no identity then.
+    for host in (FLOATS if given["func"] is AFFINE else holes, INTS):
         x = persist(client, host, ((5, 0, 8), (3, 4)))
         agree_nested(client, lambda **kw: dc.groupby_reduce(x, *by, **given, **kw))  # noqa: B023
     if by[0].ndim == 1:

@@ -138,6 +138,7 @@ def call_of(name: str, client: Client) -> Any:
         "histogram": ((x, 5), {}),
         "histogram2d": ((line, line, 5), {}),
         "histogramdd": (((line, line), 4), {}),
+        "linregress": ((line, line), {}),
         "moment": ((x, 3), {}),
         "percentile": ((x, 30), {}),
         "nanpercentile": ((x, 30), {}),
