@@ -702,7 +702,7 @@ def test_errors_tell_what_to_do() -> None:
     x = da.ones((3, 8), chunks=4)
     labels = np.arange(8)
     for kwargs, kind, match in [
-        ({"func": "mode"}, ValueError, "does not know func='mode'; it takes sum"),
+        ({"func": "modal"}, ValueError, "does not know func='modal'; it takes sum"),
         ({"func": []}, ValueError, "empty list"),
         ({"func": "sum", "axis": 0}, ValueError, "axis=0 is to name"),
         ({"func": "sum", "isbin": True}, ValueError, "isbin needs the edges"),

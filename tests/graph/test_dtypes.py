@@ -22,7 +22,10 @@ from dask_coop.chunks.dtypes import as_declared, casts
 OF_OPERATORS = {"masked sum", "masked mean", "cumsum of parts", "ffill", "ffill of few"}
 OF_OPERATORS |= {"ffill by chain", "bfill", "bfill of parts", "ewm_mean of some", "searchsorted"}
 OF_OPERATORS |= {"elements above 4", "odd elements", "flat indices", "complex weights"}
-OF_OPERATORS |= {"counts of pairs", "density of pairs"}
+OF_OPERATORS |= {"counts of pairs", "density of pairs", "ewm_var", "line"}
+OF_OPERATORS |= {"longest_run", "count_runs", "count_in_runs", "first_run", "last_run"}
+OF_OPERATORS |= {"run_lengths", "lengths at the ends of runs", "lengths of runs within segments"}
+OF_OPERATORS |= {"events start", "events length", "events sum", "labels", "number of labels"}
 
 
 def declare(chunks: da.Array, dtype: Any) -> da.Array:
