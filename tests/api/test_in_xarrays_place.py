@@ -55,7 +55,8 @@ def push(array, n, axis, method=None):
 def move(self, func, keep_attrs, **kwargs):
     x = self.obj.data
     function = getattr(dc, func.__name__, None)
-    if function is None or x.dtype.kind not in "biuf":
+    # xarray counts places from the other end of windows.
+    if function is None or "arg" in func.__name__ or x.dtype.kind not in "biuf":
         return move_before(self, func, keep_attrs, **kwargs)
     used.add(func.__name__)
     axis, least = self.obj.get_axis_num(self.dim[0]), self.min_periods or 1

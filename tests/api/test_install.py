@@ -165,7 +165,7 @@ FIELDS: dict[str, tuple[str, Callable[[xr.DataArray], Any]]] = {
     "groupby median": ("groupby-nanmedian", lambda a: a.groupby("month").median()),
     "groupby quantile": ("groupby-nanquantile", lambda a: a.groupby("month").quantile(0.3)),
     "groupby_bins": ("groupby-nansum", lambda a: a.groupby_bins("time", [0, 5, 24]).sum()),
-    "weighted": ("sum", lambda a: a.weighted(a.y * 0 + 1.0).mean("y")),
+    "weighted": ("nanmean", lambda a: a.weighted(a.y * 0 + 1.0).mean("y")),
     "coarsen": ("nanmean", lambda a: a.coarsen(time=4).mean()),
     "integrate": ("sum", lambda a: a.fillna(0).integrate("time")),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import fused_for_few
 from dask.multiprocessing import get_context, initialize_worker_process
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.calls import refuse
 from support.strategies import (
@@ -190,6 +190,8 @@ def test_indices_of_extrema_are_those_of_numpy_ma(name: str, case: Any, data: An
 def test_spreads_are_those_of_numpy_ma(name: str, case: Any, data: Any, ddof: int) -> None:
     (array, _), x = case
     axis = data.draw(axes(array.ndim))
+    # NumPy's variance of all elements is negative with fewer of them than `ddof`, and not masked.
+    assume(axis is not None or array.count() >= ddof)
     lazy = getattr(dc, name)(x, axis, ddof=ddof)
     expected = getattr(np.ma, name)(tidy(array), axis, ddof=ddof)
     same(compute(lazy), expected, 1e-7 * name.endswith("std") + 8 * epsilon(lazy.dtype))

@@ -39,6 +39,8 @@ def call(name: str, x: Any) -> Any:
         more = {"axes": (0,)}
     if name.startswith("ewm_"):
         more = {"alpha": 0.5}
+    if name == "move_quantile":
+        more = {"q": 0.5}
     if name == "select":
         return function(x, np.arange(8) % 2 == 0)
     return function(x, *OTHER.get(name, ()), **more)

@@ -40,8 +40,7 @@ _RULES = {
     "difference": "ewm_std move_std ptp",
     "square": "ewm_var move_var",
     "place": "skew kurtosis move_rank move_argmin move_argmax argtopk argsort nunique rankdata "
-    "percentileofscore searchsorted isin "
-    "digitize",
+    "percentileofscore searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
@@ -71,6 +70,10 @@ _ALIKE = {
 #: Functions that take no quantities, and why.
 REFUSED = {
     "average": "its weights may have units of their own",
+    **dict.fromkeys(
+        ["binned_statistic", "binned_statistic_2d", "binned_statistic_dd"],
+        "its coordinates and values may have units of their own",
+    ),
     "bincount": "it counts integers from 0 on, which have no units",
     "corrcoef": "its variables may have units of their own",
     "cov": "its variables may have units of their own",
@@ -85,7 +88,9 @@ REFUSED = {
     "groupby_scan": "it does not know the units of each scan",
     "histogram2d": "it has one edge array for each coordinate",
     "histogramdd": "it has one edge array for each coordinate",
+    "label": "it takes what is not zero, whatever the units",
     "linregress": "its variables may have units of their own",
+    **dict.fromkeys(["mad_std", "median_abs_deviation", "sigma_clip"], "it works on magnitudes"),
     "matmul": "its semirings multiply and add in ways of their own",
     "reduce": "it does not know what the monoid makes of units",
     "scan": "it does not know what the monoid makes of units",
