@@ -120,11 +120,11 @@ def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
     for name in dask_coop.__all__:
         function = getattr(dask_coop, name)
         if inspect.isfunction(function):
-            first, *parameters = inspect.signature(function).parameters.values()
+            parameters = [*inspect.signature(function).parameters.values()]
             if (
-                first.name != "mask"
-                and "engine" in (p.name for p in parameters)
-                and all(p.default is not p.empty for p in parameters)
+                "engine" in (p.name for p in parameters)
+                and parameters[0].name != "mask"
+                and all(p.default is not p.empty for p in parameters[1:])
             ):
                 yield function, {p.name for p in parameters}
 

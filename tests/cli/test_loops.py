@@ -104,7 +104,9 @@ def test_loops_are_compiled_once_and_kept(tmp_path: Path) -> None:
 def test_every_function_with_an_axis_is_called() -> None:
     """What takes more than an array is named, and everything else is found."""
     named = {"reduce", "scan", "histogram2d", "moment", "topk", "argtopk"}
-    named |= {"groupby_reduce", "groupby_scan", "to_hist"}
+    named |= {"groupby_reduce", "groupby_scan", "to_hist", "linregress", "ewm_cov", "ewm_corr"}
+    named |= {"longest_run", "count_runs", "count_in_runs", "first_run", "last_run"}
+    named |= {"run_lengths", "run_events"}
     named |= {f"{nan}{name}" for nan in ("", "nan") for name in ("quantile", "percentile")}
     found = {function.__name__ for function, _ in loops._functions()}
     with_engine = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 import sys
 import tracemalloc
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from dask_coop.cli.describe.readers import UserError, as_user_errors, open_source
+from dask_coop.errors import pip_install
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 
@@ -413,7 +415,7 @@ def test_without_xarray_packed_numbers_are_refused(
 ) -> None:
     save_hdf5_with(tmp_path / "x.h5", NUMBERS, {"scale_factor": 0.5})
     monkeypatch.setitem(sys.modules, "xarray", None)
-    words = r"packed \(scale_factor 0.5\), and xarray.*; run `pip install dask-coop\[cli\]`"
+    words = r"packed \(scale_factor 0.5\), and xarray.*; run `" + re.escape(pip_install("cli"))
     with pytest.raises(UserError, match=words):
         open_source(str(tmp_path / "x.h5"))
 

@@ -240,10 +240,10 @@ def test_what_a_url_or_a_table_needs_is_named(
     for name in ("s3fs", "dask.dataframe"):
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("x.npy", "x.zarr"):
-        with pytest.raises(UserError, match=r"s3fs.*; run `pip install fsspec\[s3\]`"):
+        with pytest.raises(UserError, match=r"s3fs.*; run `pip install \"fsspec\[s3\]\"`"):
             opened(tmp_path, f"s3://bucket/{name}")
     (tmp_path / "x.csv").write_text("a\n1\n")
-    with pytest.raises(UserError, match=r"run `pip install dask\[dataframe\]`"):
+    with pytest.raises(UserError, match=r"run `pip install \"dask\[dataframe\]\"`"):
         opened(tmp_path, tmp_path / "x.csv")
 
 
