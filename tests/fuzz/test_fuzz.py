@@ -237,7 +237,7 @@ def test_the_same_two_numbers_give_the_same_case() -> None:
 
 
 def test_every_family_is_drawn_and_every_layout() -> None:
-    cases = [families.draw_case(0, index) for index in range(800)]
+    cases = [families.draw_case(0, index) for index in range(1600)]
     assert {case.family for case in cases} == families.FAMILIES.keys()
     assert {case.inputs[0].layout for case in cases} == {"C", ">", *LAYOUTS}
     cases = [case for case in cases if case.family not in ("dates", "fill")]
