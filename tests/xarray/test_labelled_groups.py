@@ -191,5 +191,5 @@ def test_labels_that_do_not_fit_are_refused_with_what_would() -> None:
             x.coop.groupby_reduce(by, func="mean")
     with pytest.raises(TypeError, match="groups need labels"):
         x.coop.groupby_reduce(func="mean")
-    with pytest.raises(ValueError, match="does not know func='mode'"):
-        x.coop.groupby_reduce("zone", func="mode")
+    with pytest.raises(ValueError, match="does not know func='modal'"):
+        x.coop.groupby_reduce("zone", func="modal")

@@ -135,9 +135,9 @@ def _variables(
 
     `m` is the name of the first argument, and its value.
     """
-    given = dict([m] if y is None else [m, ("y", y)])
-    arrays = [asanyarray(x) for x in given.values()]
-    for argument, x in zip(given, arrays, strict=True):
+    arguments = dict([m] if y is None else [m, ("y", y)])
+    arrays = [asanyarray(x) for x in arguments.values()]
+    for argument, x in zip(arguments, arrays, strict=True):
         require_unmasked(name, argument, x)
         chunks.kind(x._meta)
         if x.dtype.kind not in "biufc" or x.dtype.itemsize > 8 * (1 + (x.dtype.kind == "c")):
