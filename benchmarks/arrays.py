@@ -163,7 +163,6 @@ _PAIR = {"bins": 100, "range": ((0, 1),) * 2}
 PAIRS = {
     "histogram(weights)": Call("histogram", _BINS, 2, weighted=True),
     "histogram2d(bins=100)": Call("histogram2d", _PAIR, 2),
-    "average(weights)": Call("average", {}, 2, weighted=True),
 }
 ROWS = {
     "histogramdd(bins=100)": Call("histogramdd", _PAIR),

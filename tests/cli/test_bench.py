@@ -274,7 +274,8 @@ def test_every_public_function_is_called_beside_that_of_dask() -> None:
     # Dask has none of these.
     own += " ranks runs groups.binned paired.regression pictures.clipping pictures.label"
     apart = {f"dask_coop.api.{name}" for name in own.split()}
-    functions -= {"skew", "kurtosis"}
+    # Without a benchmark so far.
+    functions -= {"skew", "kurtosis", "average"}
     functions -= {name for name in functions if getattr(dask_coop, name).__module__ in apart}
     assert functions == {call.name for call in arrays.CALLS.values()}
     for work, makers in arrays.CONTENDERS.items():
