@@ -1,8 +1,8 @@
 """Galaxies counted and measured
 =============================
 
-What is brighter than its surroundings in the Hubble deep field, which comes with scikit-image, is
-labelled by ``dc.label``: regions that go on from chunk to chunk have one number, that of SciPy.
+``dc.label`` finds the regions of the Hubble deep field, a picture of scikit-image, that are brighter
+than their surroundings. A region that crosses chunks has one number, which is SciPy's.
 ``dc.ndmeasure`` measures them, each statistic in one read of the picture: areas, the light of all
 pixels, and the centre of it. Chunks never meet; only labels along their faces do, so that the
 picture may be a survey larger than memory. The plots show the brightest regions, and how many

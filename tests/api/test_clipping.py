@@ -33,7 +33,7 @@ def stack(gaps: bool = True) -> Any:
     return x
 
 
-# Of lines of which rounds leave nothing.
+# Some lines lose all their elements.
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
 @pytest.mark.usefixtures("_long")
 @pytest.mark.parametrize("axis", AXES)

@@ -161,7 +161,7 @@ def gappy(shape: tuple[int, ...], dtype: str, density: float, seed: int = 0) -> 
     return x
 
 
-# Of a size for which loops are compiled, and kernels cut lines into tiles.
+# Large enough that loops are compiled, and that kernels cut lines into tiles.
 LARGE: Any = (
     ((700_001,), (300_000,), 0),
     ((40, 20_003), (40, 9000), 1),
@@ -528,7 +528,7 @@ def test_large_chunks_are_spread(
 
 @pytest.mark.parametrize("adjust", [True, False])
 def test_spreads_far_from_zero_keep_their_digits(xp: Any, adjust: bool) -> None:
-    # Of which all digits are exact.
+    # float64 holds all digits of these numbers.
     x = np.random.default_rng(0).integers(0, 64, 600) / 64 + 1e9
     lazy = to_chunks(xp, x, 70)
     found = to_numpy(xp, dc.ewm_var(lazy, alpha=0.1, adjust=adjust))

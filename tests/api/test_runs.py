@@ -84,7 +84,7 @@ def test_events_are_those_of_a_loop(xp: Any, case: Any, least: int) -> None:
     assert (start.dtype, length.dtype) == (bool, np.int64)
 
 
-# Of a size for which loops are compiled, and kernels cut lines into tiles.
+# Large enough that loops are compiled, and that kernels cut lines into tiles.
 LARGE: Any = (
     ((300_001,), (130_000,), 0),
     ((40, 9_003), (40, 4000), 1),

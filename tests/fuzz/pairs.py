@@ -127,7 +127,7 @@ def _matrix(case: Case) -> list[Expected]:
     value = square / np.maximum(degrees, 0)
     scale = np.sqrt(np.outer(np.diagonal(value), np.diagonal(value)))
     slack = 1e-12 * np.where(np.isfinite(scale), scale, 0)
-    # What is left of nothing is rounding errors.
+    # Variances of constants are rounding errors.
     return [Expected(value, "f8", 4.0, slack + 1e-20, defined=np.isfinite(value))]
 
 

@@ -36,7 +36,7 @@ from dask_coop.files.stores import LocalFiles, Request, scratch
 Array = Any
 Host = np.ndarray[Any, Any]
 
-#: A task may decode so many times the elements that it is asked for.
+#: A task decodes at most this multiple of the elements that it returns.
 _MOST_WASTE = 1.5
 
 #: No file is as long.

@@ -220,7 +220,7 @@ def _deviate(element: Any, options: Any, state: Any) -> Any:
     left = gap * kept
     before = weight * left
     if before < TINY:
-        # What is infinite stays so.
+        # Zero times an infinite mean is NaN, which the new mean keeps.
         u, v = (u + 0 * x, v + 0 * y) if weight > 0 else (u, v)
         return 1.0, 0.0, u, v, 0.0, 0.0, 0.0, 1.0
     after = before + new
