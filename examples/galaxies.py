@@ -1,8 +1,8 @@
 """Galaxies counted and measured
 =============================
 
-``dc.label`` finds the regions of the Hubble deep field, a picture of scikit-image, that are brighter
-than their surroundings. A region that crosses chunks has one number, which is SciPy's.
+``dc.label`` finds regions that are brighter than their surroundings in the Hubble deep field, which
+comes with scikit-image. A region that crosses chunks has one number, which is SciPy's.
 ``dc.ndmeasure`` measures them, each statistic in one read of the picture: areas, the light of all
 pixels, and the centre of it. Chunks never meet; only labels along their faces do, so that the
 picture may be a survey larger than memory. The plots show the brightest regions, and how many

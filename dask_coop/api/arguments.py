@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -164,6 +164,11 @@ def find_mask(where: Any, x: da.Array) -> Any:
         raise TypeError(f"where takes truth values, got dtype {mask.dtype}")
     fitting = beside("where", mask, x)
     return None if 0 in x.shape and fitting is not mask else fitting
+
+
+def placed_along(y: da.Array, axes: Container[int], ndim: int) -> da.Array:
+    """Return `y`, which has these axes of an array of `ndim`, with the others of length one."""
+    return y[tuple(slice(None) if d in axes else np.newaxis for d in range(ndim))]
 
 
 def beside(name: str, y: da.Array, x: da.Array) -> da.Array:

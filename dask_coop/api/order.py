@@ -19,7 +19,7 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
-from dask_coop.api.arguments import Axis, broadcastable, find_axes, require_one_kind
+from dask_coop.api.arguments import Axis, broadcastable, find_axes, placed_along, require_one_kind
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -371,7 +371,7 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], arguments: Arguments
                 f"takes its shape, or {along}, that along axes {order}"
             )
         weights = weights.transpose(tuple(map(int, np.argsort(order))))
-        weights = weights[tuple(slice(None) if d in axes else None for d in range(x.ndim))]
+        weights = placed_along(weights, axes, x.ndim)
         weights = broadcast_to(broadcastable(weights), x.shape)
     weights = weights.rechunk(x.chunks)
     return map_blocks(_valid_weights, weights, **declared_by(weights), dtype="f8")

@@ -18,7 +18,7 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.monoids import RUN_LENGTHS, RUN_PLACES
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.runs import Statistic, runs
-from dask_coop.api.arguments import SplitEvery, as_integer
+from dask_coop.api.arguments import SplitEvery, as_integer, placed_along
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import RunEvents
 from dask_coop.api.cumulative import cumsum
@@ -325,7 +325,7 @@ def run_events(
     stops = ~x
     if segments is not None:
         last = _last_of_segments(segments, x.ndim, axis)
-        stops |= last if last.ndim == x.ndim else last[_along(axis, x.ndim)]
+        stops |= last if last.ndim == x.ndim else placed_along(last, (axis,), x.ndim)
     sums = cumsum(within, axis, reverse=True, segments=stops, method=method)
     summed = {"dtype": sums.dtype, "meta": sums._meta, "token": "run_events-sum"}
     total = map_blocks(_where, start, sums, **declared_by(start, sums), **summed)
@@ -381,11 +381,6 @@ def _last_of_segments(segments: Any, ndim: int, axis: int) -> da.Array:
     axis = axis if heads.ndim == ndim else 0
     first, others = (heads[(slice(None),) * axis + (part,)] for part in (slice(1), slice(1, None)))
     return da.concatenate([others, da.zeros_like(first)], axis)
-
-
-def _along(axis: int, ndim: int) -> tuple[Any, ...]:
-    """Return the index that turns a line into an array of `ndim` axes."""
-    return tuple(slice(None) if d == axis else np.newaxis for d in range(ndim))
 
 
 # Inside tasks.

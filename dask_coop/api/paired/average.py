@@ -21,6 +21,7 @@ from dask_coop.api.arguments import (
     SplitEvery,
     beside,
     find_axes,
+    placed_along,
     reduce_statistic,
 )
 from dask_coop.api.call.public import Engine, public
@@ -166,7 +167,7 @@ def _weights(name: str, x: da.Array, weights: Any, axis: Axis) -> da.Array:
             f"along axis {axis}"
         )
     w = w.transpose(tuple(np.argsort(order).tolist())) if len(order) > 1 else w
-    return w[tuple(slice(None) if d in order else np.newaxis for d in range(x.ndim))]
+    return placed_along(w, order, x.ndim)
 
 
 # From the last state to the result, inside the task.

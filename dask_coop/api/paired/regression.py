@@ -14,7 +14,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.paired import COMOMENTS
-from dask_coop.api.arguments import SplitEvery, beside
+from dask_coop.api.arguments import SplitEvery, beside, placed_along
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import LinregressResult
 from dask_coop.graph import reduce as graph_reduce
@@ -95,7 +95,7 @@ def linregress(
         chunks.refuse_masked("linregress", array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, "linregress")
     if places.ndim == 1 and values.ndim > 1:
-        places = places[tuple(slice(None) if d == axis else None for d in range(values.ndim))]
+        places = placed_along(places, (axis,), values.ndim)
     if places.ndim != values.ndim or places.shape[axis] != values.shape[axis]:
         raise ValueError(
             f"x of shape {places.shape} does not fit y of shape {values.shape} along axis {axis}"
