@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -349,7 +350,11 @@ def test_all_threads_that_wait_for_a_cell_get_its_failure(path: str) -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="cannot read the chunk 'c/0/0'"):
             x.compute(scheduler="threads", num_workers=8)
-    assert not [key for key in decoded.DECODED._entries if key[:2] == (path, (0, 0))]
+    # Threads that had begun another task of the cell may still be at it when Dask raises.
+    until = time.monotonic() + 30
+    while any(key[:2] == (path, (0, 0)) for key in list(decoded.DECODED._entries)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_no_file_is_left_open(path: str) -> None:
