@@ -18,6 +18,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, settings
+from support.compiled import THOROUGH
 
 # The same examples on every run, so that a failure in CI is a failure here;
 # HYPOTHESIS_PROFILE=thorough looks further, at random.
@@ -31,6 +32,24 @@ dask.config.refresh()
 
 # What is imported and collected stays: to look for garbage among it takes much of the time.
 gc.disable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep each n-th combination of the parameters of a test marked ``each(n)``.
+
+    Each value of a parameter stays if others have n values: the combinations are those whose
+    positions add up to a multiple of n. Tests that are asked for by their parameters all run.
+    """
+    if THOROUGH or any("[" in argument for argument in config.args):
+        return
+
+    def is_left_out(item: Any) -> bool:
+        marker = item.get_closest_marker("each")
+        return marker is not None and sum(item.callspec.indices.values()) % marker.args[0] != 0
+
+    if left_out := [item for item in items if is_left_out(item)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
 
 
 @pytest.hookimpl(tryfirst=True)

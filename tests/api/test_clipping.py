@@ -34,6 +34,7 @@ def stack(gaps: bool = True) -> Any:
 
 
 # Some lines lose all their elements.
+@pytest.mark.each(2)
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
 @pytest.mark.usefixtures("_long")
 @pytest.mark.parametrize("axis", AXES)
@@ -86,6 +87,7 @@ def test_rounds_go_on_until_nothing_is_clipped() -> None:
     np.testing.assert_array_equal(np.isnan(result.compute()), expected)
 
 
+@pytest.mark.each(3)
 @pytest.mark.usefixtures("_long")
 @pytest.mark.parametrize("policy", ["omit", "propagate"])
 @pytest.mark.parametrize("axis", AXES)

@@ -172,6 +172,7 @@ LARGE: Any = (
 )
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "c8"])
 @pytest.mark.parametrize(("shape", "chunks", "axis"), LARGE)
 def test_large_chunks_are_filled(xp: Any, shape: Any, chunks: Any, axis: int, dtype: str) -> None:
@@ -538,6 +539,7 @@ def test_spreads_far_from_zero_keep_their_digits(xp: Any, adjust: bool) -> None:
     np.testing.assert_allclose(both, exact, rtol=2e-6)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("alpha", [1.0, 0.999999, 0.5, 1e-6])
 @pytest.mark.parametrize("name", SPREADS)
@@ -588,6 +590,7 @@ def test_a_lost_weight_is_no_noise(
             np.testing.assert_allclose(found, math.nan if alone else exact, rtol=1e-12)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 1e-6])
 @pytest.mark.parametrize("name", SPREADS)

@@ -69,6 +69,7 @@ def _without_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouped, "_sorted", refuse)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("chunks", [{"time": 90, "y": 4}, {"time": 25}, {"x": 3}])
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("dtype", ["f4", "i4", "M8[ns]"])

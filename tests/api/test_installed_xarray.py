@@ -132,6 +132,7 @@ def share(calls: list[str], dtype: str) -> list[str]:
     return calls if THOROUGH else calls[DTYPES.index(dtype) % 2 :: 2]
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", CALLS)
 def test_results_are_as_without_ours(kind: str, dtype: str) -> None:
@@ -158,6 +159,7 @@ def test_arrays_of_these_tests_have_what_results_might_keep() -> None:
         assert all(coord.attrs and coord.encoding for coord in x.coords.values())
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("bottleneck", [False, True])
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "?", "f2"])

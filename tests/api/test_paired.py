@@ -164,6 +164,7 @@ def test_averages_are_numpy_s(
     np.testing.assert_array_equal(to_numpy(xp, counts), want[1])
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("size", [(9, 40), (300, 40), (90, 700)], ids=str)
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("chunks", [(1000, 1000), (7, 20), (1000, 1)], ids=str)
@@ -388,6 +389,7 @@ def test_what_lines_refuse() -> None:
 # The monoids.
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("row", [WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS], ids=lambda r: r.name)
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("skipna", [False, True])
@@ -448,6 +450,7 @@ def test_in_the_place_of_others() -> None:
             np.testing.assert_allclose(result.compute(), want, rtol=1e-10, err_msg=name)
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dim", [None, "t", ("u", "v"), ("v",)], ids=str)
 @pytest.mark.parametrize("dims", ["tuv", "u", "vt"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])

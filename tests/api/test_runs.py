@@ -94,6 +94,7 @@ LARGE: Any = (
 )
 
 
+@pytest.mark.each(4)
 @pytest.mark.parametrize("density", [0.02, 0.5, 0.97, 0.9999])
 @pytest.mark.parametrize(("shape", "chunks", "axis"), LARGE)
 def test_large_chunks(

@@ -101,6 +101,7 @@ def check_is_whole(path: Path, expected: Any) -> None:
     assert not any(name.endswith(PARTIAL) for name in files(path))
 
 
+@pytest.mark.each(2)
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -214,6 +215,7 @@ REGIONS = [
 ]
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize(
     "sizes",

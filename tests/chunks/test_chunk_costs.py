@@ -60,6 +60,10 @@ APART = {"max where", "bincount", "flatnonzero"}
 Costs = dict[str, tuple[list[float], list[float]]]
 
 
+# One process counts for all tests.
+pytestmark = pytest.mark.xdist_group("costs")
+
+
 @pytest.fixture(scope="module")
 def costs() -> Costs:
     pytest.importorskip("cuda.core")

@@ -76,6 +76,7 @@ def masks(shape: tuple[int, ...]) -> list[Any]:
     return [None, rng.random(shape) < 0.5, rng.random(shape) < 0.01, rng.random(shape[-1:]) < 0.5]
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("monoid", [*compiled._LIFTS, *SPREADS[2:]], ids=lambda monoid: monoid.name)
 def test_states_are_those_of_numpys_steps(monoid: Any, dtype: str) -> None:
@@ -112,6 +113,7 @@ def exact(x: Any, offset: float, axes: tuple[int, ...], where: Any = True) -> tu
     return mean.squeeze(axes) + offset, m2
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("monoid", SPREADS, ids=lambda monoid: monoid.name)
 @pytest.mark.parametrize("offset", [0, 1e8, -1e12])
 @pytest.mark.parametrize("order", ["random", "sorted", "late", "outlier"])

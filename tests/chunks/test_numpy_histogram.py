@@ -53,6 +53,7 @@ BINS = [
 ]
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i8", "u8"])
 @pytest.mark.parametrize("case", range(len(BINS)))
 def test_counts_and_weights(dtype: str, case: int) -> None:
@@ -98,6 +99,7 @@ def test_integers_beyond_float64_keep_to_their_limits() -> None:
     np.testing.assert_array_equal(histograms.count([x], Grid((found,)), None, "i8"), expected)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "u8"])
 @pytest.mark.parametrize("right", [False, True])
 def test_numbers_of_bins(dtype: str, right: bool) -> None:
@@ -153,6 +155,7 @@ LAYOUTS: list[Any] = [
 ]
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i2", "u8"])
 def test_layouts(dtype: str, layout: int) -> None:
@@ -184,6 +187,7 @@ def test_layouts(dtype: str, layout: int) -> None:
         np.testing.assert_array_equal(numbers, np.digitize(flat.astype(of), edges))
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", ["i1", "i8", "u2", "u8"])
 @pytest.mark.parametrize("minlength", [0, 3, 500])
 def test_integers_are_tallied(dtype: str, minlength: int) -> None:

@@ -154,6 +154,7 @@ def only_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_scan_lines", refuse)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize(("monoid", "element", "output", "skipna"), KINDS)
 def test_many_columns_are_scanned_by_blocks_of_them(
     monoid: MonoidRow, element: str, output: str, skipna: bool
@@ -167,6 +168,7 @@ def test_many_columns_are_scanned_by_blocks_of_them(
         assert_same(last[..., columns], behind, op, str(columns))
 
 
+@pytest.mark.each(2)
 @pytest.mark.filterwarnings("ignore:.*encountered")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("monoid", "element", "output", "skipna"), KINDS)

@@ -90,6 +90,7 @@ def _way(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize(("shape", "axis", "length"), CASES)
 def test_windows_of_a_chunk(

@@ -331,6 +331,7 @@ def test_scans_of_lines_and_of_cubes(client: Client) -> None:
         same(found, host.cumsum(axis))
 
 
+@pytest.mark.each(2)
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
 @pytest.mark.parametrize("taken", [prefixes.TAKEN_BYTES, 40])
@@ -365,6 +366,7 @@ SPAN = dc.Monoid(
 )
 
 
+@pytest.mark.each(2)
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(
     ("by", "given"),

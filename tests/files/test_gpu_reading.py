@@ -85,6 +85,7 @@ def read_there(reading: Any, array: Any, *index: slice) -> tuple[Any, Any]:
     return reading.read(source.source, source._layout, taken[0]), array[index]
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("dtype", ["u1", ">f4", "f8", "c16", "bool"])
 @pytest.mark.parametrize("shards", [None, SHARDS])

@@ -31,7 +31,7 @@ from fuzz.shrink import shrink
 from fuzz.work import Found, Tally, fails_alike, work
 
 #: Some seconds' worth of each share of a family, on NumPy chunks.
-CASES = 4
+CASES = 3
 
 
 def report(tally: Tally) -> str:

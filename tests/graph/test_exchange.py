@@ -54,6 +54,7 @@ def test_sorts_are_those_of_gathered_lines(xp: Any, case: Any, axis: int, descen
             assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.each(2)
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("dtype", ["c16", "U2", "M8[s]", ">i4", ">f8", "O", "g"])
 @pytest.mark.parametrize("chunks", [9, ((1,) * 50 + (0, 31),)])

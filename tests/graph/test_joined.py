@@ -73,6 +73,7 @@ def count(x: da.Array) -> int:
     return sum(isinstance(task, Task) and task.func is joined.join for task in tasks)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 @pytest.mark.parametrize("name", CALLS)
 def test_results_and_their_chunks_are_those_of_the_array(

@@ -187,6 +187,7 @@ def same_bits(found: Any, expected: Any) -> None:
     assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("name", [*IN_PLACE, *OTHERS])
 def test_results_are_those_of_threads_and_lie_where_they_should(

@@ -174,6 +174,7 @@ def same(x: Any, y: Any) -> None:
 VARIABLES = ("packed", "plain", "big", "unsigned", "flags", "when", "spans", "names")
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("name", VARIABLES)
 def test_variables_are_the_same_and_read_by_us(stored: Stored, reads: Reads, name: str) -> None:
     x = opened(stored)[name]
@@ -204,6 +205,7 @@ SELECTIONS: dict[str, tuple[Callable[[Any], Any], bool]] = {
 }
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_selections_before_chunking(stored: Stored, reads: Reads, selection: str) -> None:
     select, is_ours = SELECTIONS[selection]
@@ -217,6 +219,7 @@ def test_selections_before_chunking(stored: Stored, reads: Reads, selection: str
         assert bool(reads.theirs) != is_ours
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("chunks", [{}, {"time": 3, "x": 5}, {"time": 16}, {"time": -1}])
 def test_chunks_of_dask_and_inlined_arrays(
