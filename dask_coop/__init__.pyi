@@ -1390,9 +1390,19 @@ def moment(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+@overload
+def move_argmax(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_argmax(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_argmin(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_argmin(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
@@ -1412,6 +1422,11 @@ def move_mean(
 def move_mean(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_median(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_median(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
@@ -1423,6 +1438,17 @@ def move_min(
 def move_min(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_quantile(
+    a: _L,
+    window: int,
+    q: float,
+    min_count: int | None = None,
+    axis: int = -1,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
 def move_quantile(
     a: Any,
     window: int,
@@ -1432,6 +1458,9 @@ def move_quantile(
     *,
     center: bool = False,
 ) -> da.Array: ...
+@overload
+def move_rank(a: _L, window: int, min_count: int | None = None, axis: int = -1) -> _L: ...
+@overload
 def move_rank(a: Any, window: int, min_count: int | None = None, axis: int = -1) -> da.Array: ...
 @overload
 def move_std(
