@@ -12,6 +12,7 @@ from dask_coop.algebra.quantiles import Method
 from dask_coop.api.arguments import Axis, SplitEvery
 from dask_coop.api.call.public import Engine
 from dask_coop.api.call.report import report as report
+from dask_coop.api.call.results import CrosstabResult as CrosstabResult
 from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
@@ -397,6 +398,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> da.Array: ...
+def crosstab(a: Any, b: Any) -> CrosstabResult: ...
 @overload
 def cummax(
     x: _L,
@@ -1109,6 +1111,7 @@ def last_run(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def lexsort(keys: Any, axis: int = -1) -> da.Array: ...
 def linregress(
     x: Any,
     y: Any,
@@ -2600,6 +2603,7 @@ def unload_ipython_extension(ipython: Any) -> None: ...
 __all__ = [
     "CoopPlugin",
     "CooperativeTimeout",
+    "CrosstabResult",
     "Declined",
     "Description",
     "Descriptions",
@@ -2633,6 +2637,7 @@ __all__ = [
     "count_nonzero",
     "count_runs",
     "cov",
+    "crosstab",
     "cummax",
     "cummin",
     "cumprod",
@@ -2667,6 +2672,7 @@ __all__ = [
     "kurtosis",
     "label",
     "last_run",
+    "lexsort",
     "linregress",
     "logcumsumexp",
     "longest_run",

@@ -212,6 +212,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "counts of values": dc.unique(x, return_counts=True)[1],
         "frequent values": dc.value_counts(x, n=3)[0],
         "ranks": dc.rankdata(x, "min", axis=1),
+        "order by two keys": dc.lexsort([x, x % 3], axis=0),
+        "counts of pairs of values": dc.crosstab(x, x % 2).count,
         "percentile of a score": dc.percentileofscore(x, 4),
         "mode": dc.mode(x, axis=None).mode,
         "modes": dc.mode(x).mode,
@@ -255,6 +257,7 @@ def exchanged(x: da.Array) -> dict[str, da.Array]:
             "sort of a long line": dc.sort(x, axis=None),
             "argsort of a long line": dc.argsort(x, axis=None, stable=True),
             "ranks of a long line": dc.rankdata(x),
+            "order of a long line by two keys": dc.lexsort([x.reshape(-1), x.reshape(-1) % 3]),
         }
 
 
@@ -351,6 +354,8 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "mode": dc.mode(x, None).mode,
         "nunique": dc.nunique(x),
         "ranks": dc.rankdata(x),
+        "order by two keys": dc.lexsort([x.reshape(1)] * 2),
+        "counts of pairs of values": dc.crosstab(x, x).count,
         "percentile of a score": dc.percentileofscore(x, 4),
         "isin": dc.isin(x, x),
         "searchsorted": dc.searchsorted(x.reshape(1), x),
@@ -450,6 +455,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "sort": np.sort(array, 0),
         "argsort": np.argsort(array, 1, stable=True),
         "ranks of a long line": stats.rankdata(array),
+        "order of a long line by two keys": np.lexsort([array.ravel(), array.ravel() % 3]),
         "sort of a long line": np.sort(array, None),
         "argsort of a long line": np.argsort(array, None, stable=True),
         "transpose": array.T,
@@ -524,6 +530,10 @@ def expectations(array: Any) -> dict[str, Any]:
         "counts of values": np.unique(array, return_counts=True)[1],
         "percentile of a score": stats.percentileofscore(array.reshape(-1), 4),
         "ranks": stats.rankdata(array, "min", axis=1).astype("f8"),
+        "order by two keys": np.lexsort([array, array % 3], axis=0),
+        "counts of pairs of values": stats.contingency.crosstab(
+            array.ravel(), array.ravel() % 2
+        ).count,
         "mode": stats.mode(array, axis=None).mode,
         "modes": stats.mode(array).mode,
         "count of modes": stats.mode(array, axis=1).count,

@@ -75,8 +75,9 @@ REFUSED = {
         "its coordinates and values may have units of their own",
     ),
     "bincount": "it counts integers from 0 on, which have no units",
-    "corrcoef": "its variables may have units of their own",
-    "cov": "its variables may have units of their own",
+    **dict.fromkeys(
+        ["corrcoef", "cov", "crosstab", "lexsort"], "its variables may have units of their own"
+    ),
     **dict.fromkeys(
         ["longest_run", "count_runs", "count_in_runs", "first_run", "last_run", "run_lengths"],
         "it takes truth values, which have no units",
