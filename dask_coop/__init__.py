@@ -31,8 +31,8 @@ Groups
     groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
-    move_rank, move_argmin, move_argmax, box_filter, integral_image, ffill, bfill, ewm_mean,
-    ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
+    move_rank, move_argmin, move_argmax, box_filter, integral_image, coarsen, pyramid, ffill, bfill,
+    ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
@@ -168,6 +168,7 @@ from dask_coop.api.transfer import from_npy, to_gpu, to_host
 from dask_coop.api.unique import crosstab, isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,
+    coarsen,
     integral_image,
     move_argmax,
     move_argmin,
@@ -180,6 +181,7 @@ from dask_coop.api.windows import (
     move_std,
     move_sum,
     move_var,
+    pyramid,
 )
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
@@ -224,6 +226,7 @@ __all__ = [
     "binned_statistic_2d",
     "binned_statistic_dd",
     "box_filter",
+    "coarsen",
     "compress",
     "corrcoef",
     "count_in_runs",
@@ -310,6 +313,7 @@ __all__ = [
     "percentileofscore",
     "prod",
     "ptp",
+    "pyramid",
     "quantile",
     "rankdata",
     "reduce",

@@ -1,7 +1,7 @@
 # Written by tools/stubs.py.
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import dask.array as da
@@ -295,6 +295,13 @@ def box_filter(
 @overload
 def box_filter(
     x: Any, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
+) -> da.Array: ...
+def coarsen(
+    reduction: Callable[..., Any],
+    x: Any,
+    axes: Mapping[int, int],
+    trim_excess: bool = False,
+    **kwargs: Any,
 ) -> da.Array: ...
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
@@ -2234,6 +2241,9 @@ def ptp(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def pyramid(
+    x: Any, levels: int, reduction: Callable[..., Any] = ..., factor: int | Mapping[int, int] = 2
+) -> list[da.Array]: ...
 @overload
 def quantile(
     a: _L,
@@ -2631,6 +2641,7 @@ __all__ = [
     "binned_statistic_2d",
     "binned_statistic_dd",
     "box_filter",
+    "coarsen",
     "compress",
     "corrcoef",
     "count_in_runs",
@@ -2717,6 +2728,7 @@ __all__ = [
     "percentileofscore",
     "prod",
     "ptp",
+    "pyramid",
     "quantile",
     "rankdata",
     "reduce",

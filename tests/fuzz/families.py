@@ -79,6 +79,7 @@ FAMILIES = {
     "window": Family(windows.draw_window, windows.expect_window, 4),
     "order of windows": Family(windows.draw_order, windows.expect_order, 2),
     "box": Family(windows.draw_box, windows.expect_box, 1),
+    "pyramid": Family(windows.draw_pyramid, windows.expect_pyramid, 1),
     "label": Family(pictures.draw_label, pictures.expect_label, 1),
     "measure": Family(pictures.draw_measure, pictures.expect_measure, 1),
     "own": Family(own.draw_own, own.expect_own, 2),

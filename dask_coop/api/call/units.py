@@ -83,6 +83,7 @@ REFUSED = {
         "it takes truth values, which have no units",
     ),
     "run_events": "it takes truth values, which have no units",
+    **dict.fromkeys(["coarsen", "pyramid"], "it does not know what the reduction makes of units"),
     "ewm_cov": "it does not multiply the units of two arrays",
     "ewm_corr": "it does not multiply the units of two arrays",
     "groupby_reduce": "it does not know the units of each statistic",
