@@ -23,16 +23,16 @@ Histograms
     histogram, histogram2d, histogramdd, bincount, digitize, to_hist;
     Histogram and Histogram2D, which the first three return
 Order and selection
-    quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, topk,
-    argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,
-    searchsorted, rankdata, percentileofscore, nunique,
-    mode, which returns a ModeResult
+    quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, lexsort,
+    topk, argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts,
+    isin, searchsorted, rankdata, percentileofscore, nunique,
+    mode, which returns a ModeResult, crosstab, which returns a CrosstabResult
 Groups
     groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
-    move_rank, move_argmin, move_argmax, box_filter, integral_image, ffill, bfill, ewm_mean,
-    ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
+    move_rank, move_argmin, move_argmax, box_filter, integral_image, coarsen, pyramid, ffill, bfill,
+    ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
@@ -59,6 +59,7 @@ from dask_coop.algebra import monoids
 from dask_coop.api.call.names import no_attribute
 from dask_coop.api.call.report import report
 from dask_coop.api.call.results import (
+    CrosstabResult,
     Description,
     Descriptions,
     Histogram,
@@ -143,7 +144,7 @@ from dask_coop.api.paired.regression import linregress
 from dask_coop.api.pictures import ndmeasure
 from dask_coop.api.pictures.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.pictures.label import label
-from dask_coop.api.ranks import mode, nunique, percentileofscore, rankdata
+from dask_coop.api.ranks import lexsort, mode, nunique, percentileofscore, rankdata
 from dask_coop.api.runs import (
     count_in_runs,
     count_runs,
@@ -164,9 +165,10 @@ from dask_coop.api.selection import (
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import from_npy, to_gpu, to_host
-from dask_coop.api.unique import isin, searchsorted, unique, value_counts
+from dask_coop.api.unique import crosstab, isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,
+    coarsen,
     integral_image,
     move_argmax,
     move_argmin,
@@ -179,6 +181,7 @@ from dask_coop.api.windows import (
     move_std,
     move_sum,
     move_var,
+    pyramid,
 )
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
@@ -195,6 +198,7 @@ sys.modules[f"{__name__}.ndmeasure"] = ndmeasure
 __all__ = [
     "CoopPlugin",
     "CooperativeTimeout",
+    "CrosstabResult",
     "Declined",
     "Description",
     "Descriptions",
@@ -222,12 +226,14 @@ __all__ = [
     "binned_statistic_2d",
     "binned_statistic_dd",
     "box_filter",
+    "coarsen",
     "compress",
     "corrcoef",
     "count_in_runs",
     "count_nonzero",
     "count_runs",
     "cov",
+    "crosstab",
     "cummax",
     "cummin",
     "cumprod",
@@ -262,6 +268,7 @@ __all__ = [
     "kurtosis",
     "label",
     "last_run",
+    "lexsort",
     "linregress",
     "logcumsumexp",
     "longest_run",
@@ -306,6 +313,7 @@ __all__ = [
     "percentileofscore",
     "prod",
     "ptp",
+    "pyramid",
     "quantile",
     "rankdata",
     "reduce",

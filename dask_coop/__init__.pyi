@@ -1,7 +1,7 @@
 # Written by tools/stubs.py.
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import dask.array as da
@@ -12,6 +12,7 @@ from dask_coop.algebra.quantiles import Method
 from dask_coop.api.arguments import Axis, SplitEvery
 from dask_coop.api.call.public import Engine
 from dask_coop.api.call.report import report as report
+from dask_coop.api.call.results import CrosstabResult as CrosstabResult
 from dask_coop.api.call.results import Description as Description
 from dask_coop.api.call.results import Descriptions as Descriptions
 from dask_coop.api.call.results import Histogram as Histogram
@@ -295,6 +296,13 @@ def box_filter(
 def box_filter(
     x: Any, size: int | Sequence[int], axes: Sequence[int] = ..., *, mode: Mode = "reflect"
 ) -> da.Array: ...
+def coarsen(
+    reduction: Callable[..., Any],
+    x: Any,
+    axes: Mapping[int, int],
+    trim_excess: bool = False,
+    **kwargs: Any,
+) -> da.Array: ...
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array: ...
@@ -397,6 +405,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> da.Array: ...
+def crosstab(a: Any, b: Any) -> CrosstabResult: ...
 @overload
 def cummax(
     x: _L,
@@ -1109,6 +1118,7 @@ def last_run(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def lexsort(keys: Any, axis: int = -1) -> da.Array: ...
 def linregress(
     x: Any,
     y: Any,
@@ -1390,9 +1400,19 @@ def moment(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+@overload
+def move_argmax(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_argmax(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_argmin(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_argmin(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
@@ -1412,6 +1432,11 @@ def move_mean(
 def move_mean(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_median(
+    a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> _L: ...
+@overload
 def move_median(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
@@ -1423,6 +1448,17 @@ def move_min(
 def move_min(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
+@overload
+def move_quantile(
+    a: _L,
+    window: int,
+    q: float,
+    min_count: int | None = None,
+    axis: int = -1,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
 def move_quantile(
     a: Any,
     window: int,
@@ -1432,6 +1468,9 @@ def move_quantile(
     *,
     center: bool = False,
 ) -> da.Array: ...
+@overload
+def move_rank(a: _L, window: int, min_count: int | None = None, axis: int = -1) -> _L: ...
+@overload
 def move_rank(a: Any, window: int, min_count: int | None = None, axis: int = -1) -> da.Array: ...
 @overload
 def move_std(
@@ -2202,6 +2241,9 @@ def ptp(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def pyramid(
+    x: Any, levels: int, reduction: Callable[..., Any] = ..., factor: int | Mapping[int, int] = 2
+) -> list[da.Array]: ...
 @overload
 def quantile(
     a: _L,
@@ -2571,6 +2613,7 @@ def unload_ipython_extension(ipython: Any) -> None: ...
 __all__ = [
     "CoopPlugin",
     "CooperativeTimeout",
+    "CrosstabResult",
     "Declined",
     "Description",
     "Descriptions",
@@ -2598,12 +2641,14 @@ __all__ = [
     "binned_statistic_2d",
     "binned_statistic_dd",
     "box_filter",
+    "coarsen",
     "compress",
     "corrcoef",
     "count_in_runs",
     "count_nonzero",
     "count_runs",
     "cov",
+    "crosstab",
     "cummax",
     "cummin",
     "cumprod",
@@ -2638,6 +2683,7 @@ __all__ = [
     "kurtosis",
     "label",
     "last_run",
+    "lexsort",
     "linregress",
     "logcumsumexp",
     "longest_run",
@@ -2682,6 +2728,7 @@ __all__ = [
     "percentileofscore",
     "prod",
     "ptp",
+    "pyramid",
     "quantile",
     "rankdata",
     "reduce",

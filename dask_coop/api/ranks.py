@@ -1,10 +1,10 @@
-"""Ranks of elements, and how often they repeat: rankdata, percentileofscore, mode, nunique."""
+"""Ranks of elements, and how often they repeat: lexsort, rankdata, mode, nunique, percentiles."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -26,13 +26,14 @@ from dask_coop.api.arguments import (
     find_axes,
     has_unknown_size,
     rechunk,
+    require_one_kind,
     without_empty,
 )
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import ModeResult
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.api.sums import count_nonzero
-from dask_coop.api.topk import is_too_long
+from dask_coop.api.topk import argsort, is_too_long, whole_lines
 from dask_coop.api.unique import sortable
 from dask_coop.chunks.distinct import distinct
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -43,6 +44,72 @@ from dask_coop.graph import executor, line_quantiles
 from dask_coop.graph.reduce import reduction
 from dask_coop.graph.sorting import ranks as graph_ranks
 from dask_coop.graph.unique import MERGED
+
+
+@public("blockwise", dask=False)
+def lexsort(keys: Any, axis: int = -1) -> da.Array:
+    """Return the indices that sort by several keys: by the last one, equal ones by that before it.
+
+    Parameters
+    ----------
+    keys : sequence of dask.array.Array or array_like
+        Arrays of one shape with known chunk sizes, all in NumPy or all in CuPy chunks: bool,
+        numbers, dates or durations, strings or bytes. An array of more axes has its keys along the
+        first.
+    axis : int
+        The axis to sort along, by default the last one.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, as :func:`numpy.lexsort` returns them: equal elements keep their order, and NaN
+        and NaT are last. Chunks are those of :func:`argsort`.
+
+    Raises
+    ------
+    TypeError
+        If there is no key, or elements have another dtype, or are masked, or are complex numbers or
+        strings in lines that are too long to gather.
+    ValueError
+        If keys have different shapes, or chunk sizes are unknown.
+    AxisError
+        If keys have no such axis.
+
+    Notes
+    -----
+    Lines of up to ``array.chunk-size`` in Dask's configuration are gathered, and sorted by one key
+    after another. Of longer ones each key is replaced by its ranks (:func:`rankdata`), the ranks of
+    all keys are joined in one integer, and :func:`argsort` sorts these.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> day = da.from_array([2, 1, 2, 1], chunks=2)
+    >>> name = da.from_array([20, 40, 10, 30], chunks=2)
+    >>> dc.lexsort((name, day)).compute()
+    array([3, 1, 2, 0])
+    """
+    arrays = [sortable("lexsort", key, "keys") for key in keys]
+    if not arrays:
+        raise TypeError("lexsort needs at least one key")
+    *others, last = arrays
+    for x in arrays:
+        if has_unknown_size(x):
+            raise ValueError("lexsort needs known chunk sizes; x.compute_chunk_sizes() finds them")
+        if x.shape != last.shape:
+            raise ValueError(f"keys of lexsort must have one shape, got {x.shape} and {last.shape}")
+        require_one_kind("keys", x, "keys", last)
+    along = validate_axis(as_integer("lexsort", "axis", axis), last.ndim)
+    if not any(is_too_long(x, along) for x in arrays):
+        last = whole_lines(last, along)
+        lines = [*(rechunk(x, last.chunks) for x in others), last]
+        meta = chunks.zeros_like(last._meta, np.dtype("i8"))
+        options = {"axis": along, "dtype": "i8", "meta": meta, "token": "lexsort"}
+        return map_blocks(_lexsort_block, *lines, **declared_by(*lines), **options)
+    if any(x.dtype.kind not in "biufmM" for x in arrays):
+        raise Refused("lexsort of long lines takes real numbers and dates")
+    return argsort(_joined_ranks(arrays, along), axis=along, stable=True)
 
 
 @public("blockwise", dask=False)
@@ -292,6 +359,20 @@ def nunique(
     return counts
 
 
+def _joined_ranks(keys: Sequence[da.Array], axis: int) -> da.Array:
+    """Return integers in the order of keys, of which the last one comes first."""
+    n, long = keys[0].shape[axis], np.dtype("i8")
+    if (n + 2) ** 2 > np.iinfo("i8").max:
+        raise Refused(f"lexsort takes lines of up to 3e9 elements, got {n}")
+    meta = chunks.zeros_like(keys[0]._meta, long)
+    joined: list[da.Array] = []
+    for key in keys:
+        ranks = (_ranked(x, axis, "min", True, np.dtype("f8")) for x in (key, *joined))
+        alike = [rechunk(x, keys[0].chunks) for x in ranks]
+        joined = [map_blocks(_join_ranks, *alike, n=n, dtype=long, meta=meta, token="join")]
+    return joined[0]
+
+
 def _check_policy(nan_policy: str) -> None:
     if nan_policy not in ("propagate", "omit"):
         raise ValueError(f"nan_policy must be 'propagate' or 'omit', got {nan_policy!r}")
@@ -381,6 +462,22 @@ def _found(
 @casts
 def _compared(x: Any, *, by: Callable[[Any, Any], Any], score: Any) -> Any:
     return by(x, x if score is None else score)
+
+
+@casts
+def _lexsort_block(*keys: Any, axis: int) -> Any:
+    sort = chunks.backend_of(keys[0]).argsort
+    order = sort(keys[0], axis, True)
+    for key in keys[1:]:
+        step = sort(np.take_along_axis(key, order, axis), axis, True)
+        order = np.take_along_axis(order, step, axis)
+    return order
+
+
+def _join_ranks(ranks: Any, *joined: Any, n: int) -> Any:
+    # NaN have no rank, and come last.
+    ranks = np.where(ranks == ranks, ranks, n + 1).astype("i8") * (n + 1)
+    return ranks + joined[0].astype("i8") if joined else ranks
 
 
 @casts

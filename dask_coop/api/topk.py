@@ -300,7 +300,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool, descending: 
         return _exchanged(name, x, along, stable, descending)
     return map_blocks(
         partial(_sort_block, function=name, axis=along, stable=stable, descending=descending),
-        _whole_lines(x, along),
+        whole_lines(x, along),
         **declared_by(x),
         dtype=dtype,
         meta=chunks.zeros_like(x._meta, dtype),
@@ -346,7 +346,7 @@ def _mapped(x: da.Array, dtype: np.dtype[Any]) -> da.Array:
     return map_blocks(mirror, x, **declared_by(x), dtype=dtype, meta=meta, token="mirror")
 
 
-def _whole_lines(x: da.Array, axis: int) -> da.Array:
+def whole_lines(x: da.Array, axis: int) -> da.Array:
     """Return `x` with one chunk along `axis`, and chunks of about the same size as before."""
     if x.numblocks[axis] == 1:
         return x

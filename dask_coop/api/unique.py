@@ -1,4 +1,4 @@
-"""Distinct values and their counts, and searches for elements in other arrays."""
+"""Distinct values, their counts and those of pairs, and searches for elements in other arrays."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
-from dask_coop.api.arguments import has_unknown_size
+from dask_coop.api.arguments import beside, has_unknown_size, require_one_kind
 from dask_coop.api.call.public import public
+from dask_coop.api.call.results import CrosstabResult
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused, remedy
@@ -21,6 +23,8 @@ from dask_coop.graph import unique as graph_unique
 
 #: The kinds of elements that have an order, by NumPy's letters.
 _KINDS = "biufcmMSU"
+#: More columns than a table has.
+_COLUMNS = 2**31
 
 
 @public("blockwise")
@@ -184,6 +188,60 @@ def value_counts(
     return values, counts
 
 
+@public("blockwise", dask=False)
+def crosstab(a: Any, b: Any) -> CrosstabResult:
+    """Count how often each distinct value of one array is at the place of each one of another.
+
+    Parameters
+    ----------
+    a, b : dask.array.Array or array_like
+        As for :func:`unique`; `b` has `a`'s shape, or one that is broadcast to it.
+
+    Returns
+    -------
+    CrosstabResult
+        Of lazy arrays: `elements`, the distinct values of `a` and those of `b`, and `count`, int64,
+        with a row for each value of `a` and a column for each of `b`. They are in one chunk each,
+        and their lengths are unknown until they are computed.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order, or are masked, or only one array has CuPy chunks.
+    ValueError
+        If `b` does not fit `a`.
+
+    Notes
+    -----
+    The results are those of :func:`scipy.stats.contingency.crosstab`; all NaN are one value. Chunks
+    are read twice, or kept until the distinct values are known. Memory must hold the whole table.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> land = da.from_array([1, 2, 1, 1], chunks=2)
+    >>> soil = da.from_array([5, 5, 7, 7], chunks=2)
+    >>> dc.crosstab(land, soil).count.compute()
+    array([[1, 2],
+           [1, 0]])
+    """
+    x, y = sortable("crosstab", a, "a"), sortable("crosstab", b, "b")
+    require_one_kind("a", x, "b", y)
+    (rows, of_x), (columns, of_y) = (unique(array, return_inverse=True) for array in (x, y))
+    pairs, counts = unique(of_x * _COLUMNS + beside("b", of_y, of_x), return_counts=True)
+    count = blockwise(
+        _counts_of_pairs,
+        (0, 1),
+        *(rows, (0,), columns, (1,), pairs, (2,), counts, (2,)),
+        concatenate=True,
+        dtype="i8",
+        meta=chunks.zeros_like(counts._meta, counts.dtype, 2),
+        token="crosstab",
+    )
+    return CrosstabResult((rows, columns), count)
+
+
 @public("blockwise")
 def isin(
     element: Any,
@@ -330,6 +388,12 @@ def _require_places(name: str, x: da.Array) -> None:
 
 def _field(field: int, state: State) -> Any:
     return state[field]
+
+
+def _counts_of_pairs(rows: Any, columns: Any, pairs: Any, counts: Any) -> Any:
+    table = np.zeros_like(counts, shape=(len(rows), len(columns)))
+    table[pairs // _COLUMNS, pairs % _COLUMNS] = counts
+    return table
 
 
 def _table(

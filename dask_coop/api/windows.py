@@ -1,4 +1,4 @@
-"""Statistics of moving windows, and means of boxes.
+"""Statistics of moving windows, means of boxes, and arrays coarsened window by window.
 
 A window ends at its element; with ``center=True`` the element is in the middle::
 
@@ -10,26 +10,48 @@ A window ends at its element; with ``center=True`` the element is in the middle:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
+from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Window
-from dask_coop.api.arguments import as_integer, find_axes, rechunk
-from dask_coop.api.call.public import like, named, public
+from dask_coop.api import extrema, moments, order, sums
+from dask_coop.api.arguments import as_integer, find_axes, has_unknown_size, rechunk
+from dask_coop.api.call.public import like, named, public, strict
 from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import windows as graph_windows
 
 #: How to extend an array beyond its border: mirrored, by its outermost elements, or by its other
 #: end.
 Mode = Literal["reflect", "nearest", "wrap"]
+
+#: The reductions by which this library coarsens, in the place of NumPy's and Dask's.
+_REDUCTIONS = {
+    name: getattr(module, name)
+    for module, names in (
+        (sums, "sum prod any all count_nonzero nansum nanprod"),
+        (extrema, "min max ptp nanmin nanmax"),
+        (moments, "mean var std nanmean nanvar nanstd"),
+        (order, "median nanmedian"),
+    )
+    for name in names.split()
+}
+
+#: Reductions of short windows, by slices: the first elements of all windows, the second ones, ...
+_BY_SLICES = {"sum": np.add, "mean": np.add, "min": np.minimum, "max": np.maximum}
+_SHORT = 16
 
 
 @public("blockwise", dask=False)
@@ -469,6 +491,178 @@ def box_filter(
     return x
 
 
+@public("blockwise", dask=False)
+def coarsen(
+    reduction: Callable[..., Any],
+    x: Any,
+    axes: Mapping[int, int],
+    trim_excess: bool = False,
+    **kwargs: Any,
+) -> da.Array:
+    """Reduce each window of some elements, one after another, to one element.
+
+    Parameters
+    ----------
+    reduction : callable
+        A function of this library, of NumPy or of Dask, such as ``np.mean``, or any other that
+        takes an array and ``axis=``, a tuple.
+    x : dask.array.Array or array_like
+        What `reduction` takes, in chunks of any sizes.
+    axes : mapping of int to int
+        The length of windows along each axis that is coarsened.
+    trim_excess : bool
+        Whether to leave out the last elements along an axis that do not fill a window.
+    **kwargs
+        Further arguments of `reduction`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, as :func:`dask.array.coarsen` returns it, in about as many chunks as `x`.
+
+    Raises
+    ------
+    AxisError
+        If `x` has no such axis.
+    TypeError
+        If lengths are not integers, or `reduction` does not take `x`.
+    ValueError
+        If lengths are less than 1 or, without `trim_excess`, do not divide the array's; or chunk
+        sizes are unknown.
+
+    Notes
+    -----
+    Borders of chunks move to the nearest borders of windows, so that elements of less than a window
+    are exchanged between neighbours. The commonest reductions are this library's (:func:`sum`,
+    :func:`mean`, :func:`median` and others of their names); others are called with each chunk.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.coarsen(dc.mean, da.arange(6, chunks=4), {0: 3}).compute()
+    array([1., 4.])
+    """
+    array = asanyarray(x)
+    lengths: dict[int, int] = {}
+    for axis, length in axes.items():
+        d = validate_axis(as_integer("coarsen", "axes", axis), array.ndim)
+        if (least := as_integer("coarsen", "axes", length)) < 1:
+            raise ValueError(f"windows of coarsen must have at least 1 element, got {dict(axes)}")
+        lengths[d] = least
+    if has_unknown_size(array):
+        raise ValueError("coarsen needs known chunk sizes; x.compute_chunk_sizes() finds them")
+    if not trim_excess and any(array.shape[d] % length for d, length in lengths.items()):
+        raise ValueError(
+            f"windows {dict(axes)} do not divide shape {array.shape}; trim_excess=True leaves out "
+            "the elements after the last one"
+        )
+    return _coarsened(reduction, array, lengths, kwargs)
+
+
+@public("blockwise", dask=False)
+def pyramid(
+    x: Any,
+    levels: int,
+    reduction: Callable[..., Any] = np.mean,
+    factor: int | Mapping[int, int] = 2,
+) -> list[da.Array]:
+    """Return ever coarser copies of an array, each made of the one before.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        What `reduction` takes, in chunks of any sizes.
+    levels : int
+        How many copies to make.
+    reduction : callable
+        As for :func:`coarsen`; a mean, an extremum and a sum of such copies are those of `x`.
+    factor : int or mapping of int to int
+        The length of windows, along all axes or along some of them.
+
+    Returns
+    -------
+    list of dask.array.Array
+        Lazy, the finest first; computed together, they read `x` once. Elements that do not fill a
+        window at the end of an axis are left out.
+
+    Raises
+    ------
+    AxisError, TypeError, ValueError
+        As for :func:`coarsen`, and if an axis is too short for so many levels.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> [level.compute().tolist() for level in dc.pyramid(da.arange(8, chunks=3), 2)]
+    [[0.5, 2.5, 4.5, 6.5], [1.5, 5.5]]
+    """
+    array = asanyarray(x)
+    axes = factor if isinstance(factor, Mapping) else dict.fromkeys(range(array.ndim), factor)
+    made = [array]
+    for _ in range(as_integer("pyramid", "levels", levels)):
+        made.append(strict(coarsen)(reduction, made[-1], axes, True))
+        if 0 in made[-1].shape:
+            raise ValueError(f"an array of shape {array.shape} has fewer than {levels} levels")
+    return made[1:]
+
+
+def _coarsened(
+    reduction: Callable[..., Any], x: da.Array, lengths: dict[int, int], kwargs: dict[str, Any]
+) -> da.Array:
+    """Reduce windows by slices, by one of our functions, or by a function of chunks."""
+    kept = tuple(slice(n - n % lengths.get(d, 1)) for d, n in enumerate(x.shape))
+    sizes = [_aligned(along, lengths.get(d, 1)) for d, along in enumerate(x.chunks)]
+    x = rechunk(x[kept], tuple(sizes))
+    shrunk = {d: tuple(n // length for n in x.chunks[d]) for d, length in lengths.items()}
+    package = str(getattr(reduction, "__module__", None)).partition(".")[0]
+    name = str(getattr(reduction, "__name__", None))
+    is_ours = package == "dask_coop"
+    known = _REDUCTIONS.get(name) if is_ours or package in ("numpy", "cupy", "dask") else None
+    plain = x.dtype.kind in "biuf" and chunks.is_common(x.dtype) and not chunks.is_masked(x._meta)
+    short = max(lengths.values(), default=1) <= _SHORT
+    if known and name in _BY_SLICES and plain and not kwargs and short:
+        dtype = getattr(np, name)(np.ones(1, x.dtype)).dtype
+        spec = {"function": name, "lengths": sorted(lengths.items()), "to": dtype}
+        meta = chunks.zeros_like(x._meta, dtype)
+        sizes = [shrunk.get(d, along) for d, along in enumerate(x.chunks)]
+        made = {"chunks": sizes, "dtype": dtype, "meta": meta, "token": "coarsen"}
+        return map_blocks(_by_slices, x, **spec, **declared_by(x), **made)
+    # An axis of windows, and one within them.
+    within = {d: x.ndim + d for d in lengths}
+    places = [place for d in range(x.ndim) for place in (d, within.get(d)) if place is not None]
+    axis = tuple(places.index(place) for place in within.values())
+    split = blockwise(
+        _in_windows,
+        places,
+        *(x, range(x.ndim)),
+        lengths=lengths,
+        new_axes={within[d]: length for d, length in lengths.items()},
+        adjust_chunks=shrunk,
+        dtype=x.dtype,
+        meta=chunks.zeros_like(x._meta, x.dtype, len(places)),
+        token="windows",
+        **declared_by(x),
+    )
+    if known or is_ours:
+        lazy: da.Array = strict(known or reduction)(split, axis=axis, **kwargs)
+        return lazy
+    function = partial(getattr(np, name) if package == "dask" else reduction, axis=axis, **kwargs)
+    dtype = function(np.ones_like(split._meta, shape=(1,) * split.ndim)).dtype
+    meta = chunks.zeros_like(x._meta, dtype)
+    made = {"dtype": dtype, "meta": meta, "token": "coarsen", "concatenate": True}
+    return blockwise(function, range(x.ndim), split, places, **made)
+
+
+def _aligned(sizes: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return sizes of chunks whose borders are the nearest ones of windows."""
+    ends = (np.cumsum(sizes) + length // 2) // length * length
+    ends[-1] = sum(sizes) // length * length
+    moved = np.diff(np.minimum(ends, ends[-1]), prepend=0)
+    return tuple(moved[moved > 0].tolist()) or (0,)
+
+
 def first_places(
     name: str, x: da.Array, window: int, min_count: int, axis: int, *, center: bool
 ) -> da.Array:
@@ -567,3 +761,29 @@ def _repeated(x: da.Array, times: int, axis: int) -> da.Array:
     # There may be empty chunks beside it.
     x = rechunk(x, (*x.chunks[:axis], (1,), *x.chunks[axis + 1 :]))
     return map_blocks(np.repeat, x, times, axis, dtype=x.dtype, chunks=sizes, meta=x._meta)
+
+
+# Inside the task.
+
+
+@casts
+def _by_slices(
+    x: Any, *, function: str, lengths: Sequence[tuple[int, int]], to: np.dtype[Any]
+) -> Any:
+    """Reduce windows of a chunk by what their elements at each place make together."""
+    wide = x.dtype if function in ("min", "max") else np.dtype("f8") if to.kind == "f" else to
+    for d, length in lengths:
+        slices = [x[(*(slice(None),) * d, slice(i, None, length))] for i in range(length)]
+        x = slices[0].astype(wide)
+        for some in slices[1:]:
+            _BY_SLICES[function](x, some, out=x)
+    if function == "mean":
+        x /= math.prod(length for _, length in lengths)
+    return x.astype(to, copy=False)
+
+
+@casts
+def _in_windows(x: Any, lengths: Mapping[int, int]) -> Any:
+    """Return a chunk with an axis of windows, and one within them, for each axis of `lengths`."""
+    cut = ((n // lengths[d], lengths[d]) if d in lengths else (n,) for d, n in enumerate(x.shape))
+    return x.reshape(tuple(itertools.chain.from_iterable(cut)))

@@ -34,8 +34,8 @@ Returns
 -------
 DataArray
     With the name and the coordinates of the array, except coordinates along dimensions that are
-    reduced or reordered; for a Dataset, a Dataset of these. Lazy if the data is Dask's, else
-    computed.
+    reduced or reordered; a named tuple of these where the function returns one; for a Dataset, a
+    Dataset of these. Lazy if the data is Dask's, else computed.
 
 Raises
 ------
@@ -57,10 +57,11 @@ def signature_of(function: Callable[..., Any], positional: Sequence[str], skipna
     positional : sequence of str
         The parameters that may be positional, `dim` among them.
     skipna : bool
-        Whether the method has `skipna`.
+        Whether the method has `skipna`; one of a function with `nan_policy` has it in any case.
     """
     parameters = dict(inspect.signature(function).parameters)
     parameters.pop(next(iter(parameters)))
+    skipna |= parameters.pop("nan_policy", None) is not None
     axis = next(parameters.pop(name) for name in _AXES if name in parameters)
     engine = [parameters.pop("engine")] if "engine" in parameters else []
     default = None if "keepdims" in parameters else inspect.Parameter.empty

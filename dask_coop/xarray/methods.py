@@ -50,6 +50,8 @@ _REDUCTIONS = (
     Method("quantile", ("q", "dim")),
     Method("percentile", ("q", "dim")),
     Method("reduce", ("monoid", "dim")),
+    Method("mode"),
+    Method("nunique"),
     Method("longest_run"),
     *(
         Method(name, ("dim", "min_length"))
@@ -77,11 +79,15 @@ _ALONG = (
     Method("argtopk", ("k", "dim")),
     Method("sort"),
     Method("argsort"),
+    Method("rankdata"),
 )
 #: Methods along several dimensions, one after another.
 _SEVERAL = (Method("integral_image"),)
 
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
+
+#: Methods of arrays alone: variables of a Dataset hold no tuples.
+_OF_TUPLES = {"mode", "run_events"}
 
 #: Methods of xarray's, served as by `dask_coop.install`, along a dimension in several chunks too.
 XARRAYS = {
@@ -125,8 +131,9 @@ def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
     """Give the accessors of arrays and of Datasets a method for each row."""
     for row in ROWS:
         for owner, method in zip((of_array, of_dataset), _methods(row), strict=True):
-            method.__qualname__ = f"{owner.__name__}.{row.name}"
-            setattr(owner, row.name, method)
+            if owner is of_array or row.name not in _OF_TUPLES:
+                method.__qualname__ = f"{owner.__name__}.{row.name}"
+                setattr(owner, row.name, method)
     for name in XARRAYS:
         setattr(of_array, name, _served(xr.DataArray, name, of_array))
         setattr(of_dataset, name, _served(xr.Dataset, name, of_dataset))
@@ -226,8 +233,11 @@ def _call(row: Method, x: xr.DataArray, arguments: dict[str, Any]) -> xr.DataArr
         # As in xarray, where quantiles are float64.
         arguments["q"] = np.asarray(arguments["q"], "f8")
     name = row.name
-    if leaves_nan_out(x, skipna) and hasattr(dask_coop, f"nan{name}"):
-        name = f"nan{name}"
+    if leaves_nan_out(x, skipna):
+        if hasattr(dask_coop, f"nan{name}"):
+            name = f"nan{name}"
+        elif "nan_policy" in inspect.signature(getattr(dask_coop, name)).parameters:
+            arguments["nan_policy"] = "omit"
     if row in _ALONG:
         arguments["axis"] = x.dims.index(find_dim(x, dim))
     else:

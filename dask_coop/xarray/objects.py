@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+import dask
+
 from dask_coop.errors import pip_install
 
 try:
@@ -76,6 +78,9 @@ def is_lazy(*values: Any) -> bool:
 
 def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | None = None) -> Any:
     """Return a result, computed unless `x` is lazy, with or without the attributes of `x`."""
+    if isinstance(result, tuple):
+        parts = [part if part is None else finish(x, part, keep_attrs, True) for part in result]
+        return type(result)(*(parts if is_lazy(x) else dask.compute(*parts)))
     if keep_attrs is not None:
         result = result.copy(deep=False)
         for array in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:

@@ -1,4 +1,4 @@
-"""rankdata against SciPy, of gathered lines and across chunks."""
+"""rankdata and lexsort against SciPy and NumPy, of gathered lines and across chunks."""
 
 from __future__ import annotations
 
@@ -54,6 +54,52 @@ def test_equal_elements_may_lie_in_many_chunks(
     np.testing.assert_array_equal(to_numpy(xp, found), stats.rankdata(array, method))
     expected = stats.rankdata(np.where(array == 1, np.nan, array), method)
     np.testing.assert_array_equal(to_numpy(xp, missing), expected)
+
+
+def check_order(xp: Any, array: Any, chunks: Any, axis: int) -> None:
+    """Hold the order by the elements and others beside them to NumPy's."""
+    few = (np.arange(array.size) % 3).reshape(array.shape)
+    gaps = np.where(few == 1, np.nan, array == array[..., :1])
+    for keys in ([array, few], [few, gaps, array[..., ::-1].copy()]):
+        found = dc.lexsort([to_chunks(xp, key, chunks) for key in keys], axis)
+        assert found.dtype == "i8"
+        # NumPy's sort of float16 itself is not to be trusted.
+        wide = [key.astype("f4") if key.dtype == "f2" else key for key in keys]
+        np.testing.assert_array_equal(to_numpy(xp, found), np.lexsort(wide, axis))
+
+
+@given(case=arrays(shape=shapes(1), dtypes=REAL), axis=st.integers(-1, 2))
+def test_the_order_by_several_keys_is_numpys(xp: Any, case: Any, axis: int) -> None:
+    check_order(xp, *case, min(axis, case[0].ndim - 1))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "?"])
+def test_keys_may_be_too_long_to_gather(xp: Any, dtype: str) -> None:
+    array = np.random.default_rng(0).integers(-5, 5, (40, 2)).astype(dtype)
+    array[3:8] = np.nan if dtype == "f2" else 1
+    with dask.config.set({"array.chunk-size": "1B"}):
+        check_order(xp, array, (11, 1), 0)
+        check_order(xp, array[:, 0].copy(), ((3, 0, 17, 20),), -1)
+
+
+def test_keys_of_other_kinds() -> None:
+    names, days = np.array(list("babab")), np.array(["2001-02-03", "NaT"] * 3, "M8[D]")[:5]
+    found = dc.lexsort((da.from_array(days, chunks=2), da.from_array(names, chunks=3)))
+    np.testing.assert_array_equal(found, np.lexsort((days, names)))
+    rows = np.array([[3, 1, 2], [1, 1, 0]])
+    np.testing.assert_array_equal(dc.lexsort(da.from_array(rows, chunks=1)), np.lexsort(rows))
+    x = da.from_array(names, chunks=2)
+    with pytest.raises(TypeError, match="lexsort needs at least one key"):
+        dc.lexsort([])
+    with pytest.raises(ValueError, match=r"one shape, got \(4,\) and \(5,\)"):
+        dc.lexsort((x[1:], x))
+    with pytest.raises(ValueError, match="lexsort needs known chunk sizes"):
+        dc.lexsort([x[x == "a"]])
+    with (
+        dask.config.set({"array.chunk-size": "1B"}),
+        pytest.raises(TypeError, match="lexsort of long lines takes real numbers and dates"),
+    ):
+        dc.lexsort([x])
 
 
 def test_what_has_no_ranks_is_refused() -> None:

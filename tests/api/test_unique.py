@@ -1,4 +1,4 @@
-"""unique, value_counts, isin and searchsorted against NumPy's, in any chunks."""
+"""unique, value_counts, crosstab, isin and searchsorted against NumPy's, in any chunks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from conftest import fused_for_few, to_chunks
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from support.loops import compile_from
 from support.strategies import BOOL, INTS, NUMBERS, REAL, Chunked, arrays, chunkings, shapes
 
@@ -341,6 +342,29 @@ def test_searching_for_many(xp: Any, dtype: str) -> None:
             for lines in (v, np.sort(v), v // 100):
                 found = dc.searchsorted(to_chunks(xp, a, chunks), to_chunks(xp, lines, 700), side)
                 assert_all_equal(computed(xp, found), [np.searchsorted(a, lines, side)])
+
+
+@given(case=arrays(dtypes=REAL), other=st.sampled_from(["i8", "f4", "?"]))
+def test_pairs_are_counted_as_scipy_does(xp: Any, case: Chunked, other: str) -> None:
+    array, chunks = case
+    beside = (np.arange(array.size) % 5).astype(other).reshape(array.shape)
+    if other == "f4":
+        beside[beside == 3] = np.nan
+    (rows, columns), count = dc.crosstab(to_chunks(xp, array, chunks), to_chunks(xp, beside, 3))
+    found = computed(xp, rows, columns, count)
+    # NumPy's sort of float16 itself is not to be trusted.
+    wide = array.astype("f4") if array.dtype == "f2" else array
+    expected = stats.contingency.crosstab(wide.ravel(), beside.ravel())
+    assert_all_equal(found, [expected[0][0].astype(array.dtype), expected[0][1], expected[1]])
+
+
+def test_pairs_of_strings_and_of_what_is_broadcast() -> None:
+    names, x = np.array(list("aba")), np.array([[1, 1, 2], [3, 3, 1]])
+    found = dc.crosstab(da.from_array(x, chunks=2), da.from_array(names, chunks=2))
+    np.testing.assert_array_equal(found.elements[1], ["a", "b"])
+    np.testing.assert_array_equal(found.count, [[2, 1], [1, 0], [1, 1]])
+    with pytest.raises(ValueError, match="shape"):
+        dc.crosstab(x, names[:2])
 
 
 def test_searchsorted_takes_values_in_memory(xp: Any) -> None:

@@ -31,6 +31,26 @@ def draw_unique(rng: draw.Generator) -> Case:
     return Case("unique", name, (draw.operand(rng, array),), {}, options, compiled=compiled)
 
 
+def draw_pairs(rng: draw.Generator) -> Case:
+    """Draw two arrays whose pairs of values are counted."""
+    sides = draw.shape(rng)
+    inputs = []
+    for _ in range(2):
+        few = draw.values(rng, draw.pick(rng, draw.REAL), (5,))
+        inputs.append(draw.operand(rng, few[rng.integers(5, size=sides)]))
+    return Case("crosstab", "crosstab", tuple(inputs))
+
+
+def expect_pairs(case: Case) -> list[Expected]:
+    """Return the counts by the places among NumPy's distinct values."""
+    arrays = [operand.array for operand in case.inputs]
+    found = [np.unique(x.astype("f4") if x.dtype == "f2" else x, False, True) for x in arrays]
+    counts = np.zeros([len(values) for values, _ in found], "i8")
+    np.add.at(counts, tuple(places for _, places in found), 1)
+    values = [Expected(v[0].astype(x.dtype)) for v, x in zip(found, arrays, strict=True)]
+    return [*values, Expected(counts)]
+
+
 def draw_lookup(rng: draw.Generator) -> Case:
     """Draw isin or searchsorted."""
     name = draw.pick(rng, ["isin", "searchsorted"])

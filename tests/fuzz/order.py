@@ -111,6 +111,25 @@ def expect_ranks(case: Case) -> list[Expected]:
     return [Expected(found.astype("i8" if counts else "f8"))]
 
 
+def draw_keys(rng: draw.Generator) -> Case:
+    """Draw several keys to sort by, of gathered lines or of ones that are too long."""
+    sides = draw.shape(rng, 1)
+    axis = int(rng.integers(-len(sides), len(sides)))
+    keys = []
+    for _ in range(int(rng.integers(1, 4))):
+        few = draw.values(rng, draw.pick(rng, draw.REAL), (4,))
+        keys.append(draw.operand(rng, few[rng.integers(4, size=sides)]))
+    are_few = keys[0].array.size and keys[0].array.size <= 50 * sides[axis]
+    kind = OfLongLines if are_few and draw.chance(rng, 0.5) else Case
+    return kind("keys", "lexsort", tuple(keys), {}, {"axis": axis}, together=1)
+
+
+def expect_keys(case: Case) -> list[Expected]:
+    """Return NumPy's stable order."""
+    keys = [operand.array.astype(_sortable(operand.array.dtype)) for operand in case.inputs]
+    return [Expected(np.lexsort(keys, case.option("axis")))]
+
+
 @dataclass(frozen=True)
 class OfUnknown(Case):
     """The same of an array whose chunk sizes along the first axis are unknown."""

@@ -5,14 +5,16 @@ Order statistics of windows are those of sorted ones.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
 import numpy as np
+from dask.array.chunk import coarsen
 from support.windows import FUNCTIONS, ORDER, STATISTICS, laid_out
 
 from fuzz import draw
-from fuzz.case import Array, Case
+from fuzz.case import Array, Case, Named
 from fuzz.exact import EPS, Expected
 
 
@@ -139,6 +141,34 @@ def expect_box(case: Case) -> list[Expected]:
     # Means along one axis are rounded before those along the next are made.
     slack = count * EPS * scale + 4 * float(np.finfo(dtype).eps) * scale
     return [Expected(value, dtype, 4.0, slack, case.inputs[0].chunks)]
+
+
+def draw_pyramid(rng: draw.Generator) -> Case:
+    """Draw arrays that are coarsened once or twice."""
+    sides = tuple(int(n) for n in rng.integers(4, 30, int(rng.integers(1, 4))))
+    array = draw.values(rng, draw.pick(rng, ["f2", "f4", "f8", "i2", "?"]), sides, special=False)
+    levels = int(rng.integers(1, 3))
+    factor = {d: int(rng.integers(1, int(n ** (1 / levels)) + 1)) for d, n in enumerate(sides)}
+    reduction = draw.pick(rng, ["np.mean", "dc.sum", "np.max", "np.min"])
+    options = {"levels": levels, "reduction": Named(reduction), "factor": factor}
+    return Case("pyramid", "pyramid", (draw.operand(rng, array),), {}, options)
+
+
+def expect_pyramid(case: Case) -> list[Expected]:
+    """Return what windows of the whole array are reduced to."""
+    reduction, factor = case.option("reduction"), case.option("factor")
+    name = reduction.__name__
+    wide = name == "mean" or (name == "sum" and case.x.dtype.kind == "f")
+    value, results = case.x.astype("g") if wide else case.x, []
+    scale, dtype = np.abs(case.x.astype("g")), case.x.dtype
+    for _ in range(case.option("levels")):
+        value = coarsen(getattr(np, name), value, factor, trim_excess=True)
+        scale = coarsen(np.sum if name == "sum" else np.max, scale, factor, trim_excess=True)
+        dtype = getattr(np, name)(np.ones(1, dtype)).dtype
+        rounding = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0
+        slack = (4 * rounding + math.prod(factor.values()) * EPS) * scale * (dtype.kind == "f")
+        results.append(Expected(value, dtype.newbyteorder("="), 4.0, slack))
+    return results
 
 
 def _is_far(windows: Array) -> bool:

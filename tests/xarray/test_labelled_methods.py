@@ -11,8 +11,10 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from dask.array.utils import same_keys
+from scipy import stats
 from support.calls import refuse
 from support.clusters import cluster, wait_for
 from support.labelled import check, chunked, field, xr
@@ -222,6 +224,34 @@ def test_order_along_a_dimension_drops_its_coordinates() -> None:
         assert found.name == "t2m"
         assert found.attrs == x.attrs
         xr.testing.assert_identical(found.coords.to_dataset(), left.to_dataset())
+
+
+def test_ranks_and_repeats_leave_nan_out_as_xarray_does() -> None:
+    x = field().round(-1)
+    x[:, 2, 3] = 0  # SciPy warns of lines of NaN
+    lazy = chunked(x).coop
+    check(lazy.rankdata("time"), x.copy(data=stats.rankdata(x, axis=0, nan_policy="omit")))
+    everywhere = lazy.rankdata("y", method="min", skipna=False)
+    check(everywhere, x.copy(data=stats.rankdata(x, "min", axis=1, nan_policy="propagate")))
+    for skipna, policy in ((None, "omit"), (False, "propagate")):
+        found = lazy.mode("time", skipna=skipna)
+        modes, counts = stats.mode(x.values, nan_policy=policy)
+        check(found.mode, x.max("time").copy(data=modes))
+        check(found.count, x.max("time").copy(data=counts.astype("i8")))
+    distinct = [pd.Series(line).nunique() for line in x.values.reshape(20, 30).T]
+    check(lazy.nunique("time"), x.max("time").copy(data=np.reshape(distinct, (6, 5))))
+    assert not hasattr(CoopDataset, "mode")
+
+
+def test_several_results_are_a_tuple_of_arrays() -> None:
+    x = field().fillna(0)
+    lazy = (chunked(x) > 0).coop.run_events("time", x, keep_attrs=False)
+    eager = (x > 0).coop.run_events("time", x)
+    assert isinstance(eager.sum.data, np.ndarray)
+    for one, other in zip(lazy, eager, strict=True):
+        check(one, other.drop_attrs(deep=False))
+    assert (x > 0).coop.run_events("time").sum is None
+    assert not lazy.sum.attrs
 
 
 def test_a_description_is_a_dataset_of_one_read() -> None:

@@ -32,7 +32,8 @@ R = TypeVar("R")
 
 #: Public functions other than reductions and scans whose results have the shape of the array.
 _ALIKE = {
-    *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max")),
+    *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
+    *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
     *("box_filter", "integral_image", "groupby_scan", "digitize", "isin", "to_gpu", "to_host"),
 }
 #: Functions that reorder elements along an axis, so that its coordinates are lost.
@@ -184,12 +185,12 @@ def _labels(
         return lambda data: moved.copy(data=data)
     if name in _ALIKE:
         return partial(relabel, x, lost=(), dims=x.dims)
-    if (kind == "scan" or name in _ALONG) and (axis is not None or x.ndim == 1):
+    if (kind == "scan" or name in {"rankdata", *_ALONG}) and (axis is not None or x.ndim == 1):
         along = x.dims[validate_axis(0 if axis is None else axis, x.ndim)]
 
         def label(data: Any) -> Any:
             # A scan that includes the initial state is longer than its input.
-            same = kind == "scan" and data.shape == x.shape
+            same = name not in _ALONG and data.shape == x.shape
             return relabel(x, data, () if same else (along,), x.dims)
 
         return label

@@ -210,6 +210,13 @@ class RunEvents(NamedTuple):
     sum: Any  #: the sum of values over the run there, else 0; None without values
 
 
+class CrosstabResult(NamedTuple):
+    """The result of :func:`crosstab`, lazy arrays; ``dask.compute(*result)`` computes them."""
+
+    elements: tuple[Any, Any]  #: the distinct values of both arrays, sorted
+    count: Any  #: how often they are at the same place, int64
+
+
 class ModeResult(NamedTuple):
     """The result of :func:`mode`: two lazy arrays, which ``dask.compute(*result)`` computes."""
 

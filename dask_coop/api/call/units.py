@@ -75,13 +75,15 @@ REFUSED = {
         "its coordinates and values may have units of their own",
     ),
     "bincount": "it counts integers from 0 on, which have no units",
-    "corrcoef": "its variables may have units of their own",
-    "cov": "its variables may have units of their own",
+    **dict.fromkeys(
+        ["corrcoef", "cov", "crosstab", "lexsort"], "its variables may have units of their own"
+    ),
     **dict.fromkeys(
         ["longest_run", "count_runs", "count_in_runs", "first_run", "last_run", "run_lengths"],
         "it takes truth values, which have no units",
     ),
     "run_events": "it takes truth values, which have no units",
+    **dict.fromkeys(["coarsen", "pyramid"], "it does not know what the reduction makes of units"),
     "ewm_cov": "it does not multiply the units of two arrays",
     "ewm_corr": "it does not multiply the units of two arrays",
     "groupby_reduce": "it does not know the units of each statistic",

@@ -22,6 +22,7 @@ from dask_coop.api import (
     sums,
     topk,
     unique,
+    windows,
 )
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import is_left_to_dask
@@ -46,6 +47,7 @@ _SAME = {
     topk: "topk argtopk",
     selection: "compress extract nonzero flatnonzero argwhere",
     unique: "isin searchsorted",
+    windows: "coarsen",
 }
 
 _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
@@ -57,6 +59,7 @@ _FIRST = "the index is that of the first of equal elements, as NumPy's"
 _DIFFERENCES = {
     **dict.fromkeys(("quantile", "nanquantile", "median", "nanmedian"), _NUMPYS),
     **dict.fromkeys(("percentile", "nanpercentile"), f"exact; {_NUMPYS}"),
+    "coarsen": "chunks may be others",
     **dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), _FIRST),
 }
 

@@ -5,7 +5,7 @@ computes the arrays and calls NumPy's. While `install` is in force, Dask's table
 entry for each such function::
 
     np.sort(x)         -->  ours, lazy
-    np.lexsort([x, y]) -->  NumPy's in memory; a warning names the size and another way
+    np.split(x, 3)     -->  NumPy's in memory; a warning names the size and another way
     np.put(x, i, v)    -->  refused: it would write to a copy
 """
 
@@ -24,7 +24,7 @@ from dask.base import is_dask_collection
 from dask.utils import format_bytes
 
 from dask_coop import chunks
-from dask_coop.api import cumulative, fills, norm, sums, topk, unique
+from dask_coop.api import cumulative, fills, norm, ranks, sums, topk, unique
 from dask_coop.api.arguments import as_integer
 from dask_coop.api.call.fallback import is_left_to_dask, warn
 from dask_coop.api.call.public import behind_wrappers, strict
@@ -47,7 +47,6 @@ _EQUAL = "(x == y).all() is lazy"
 
 #: What to do instead of calls that NumPy computes in memory.
 _INSTEAD = {
-    "lexsort": "dask_coop.argsort(x, stable=True) sorts by one key at a time and is lazy",
     "interp": "give positions and values of known length, in NumPy chunks",
     "polyfit": "da.linalg.lstsq is lazy",
     "take_along_axis": "x.vindex takes elements by their indices and is lazy",
@@ -153,6 +152,7 @@ def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 _OURS: dict[str, Callable[..., Any]] = {
     "sort": strict(topk.sort),
     "argsort": strict(topk.argsort),
+    "lexsort": strict(ranks.lexsort),
     "partition": _partition,
     "argpartition": _argpartition,
     "cumulative_sum": strict(cumulative.cumulative_sum),
