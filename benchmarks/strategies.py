@@ -469,8 +469,8 @@ def figures(folder: Path) -> str:
         head = ["strategy", "how", "reads and writes", "the fastest for"]
         lines = [[f"`{key}`", row.idea, row.moves, row.wins] for key, row in family.items()]
         parts += [f"## {name.capitalize()}", report.table(head, lines)]
-        for found in results:
-            parts += compared(name, found)
+        # One GPU says enough; the others are beside it.
+        parts += compared(name, results[-1])
     return "\n\n".join(parts)
 
 
@@ -482,33 +482,27 @@ def compared(family: str, found: dict[str, Any]) -> list[str]:
         for row in rows
         if row["family"] == family and "ms" in row
     }
-    calls = {
-        (row["work"], row["strategy"]): row["call_ms"]
-        for row in rows
-        if row["family"] == family and "ms" in row and "call_ms" in row
-    }
-    works = dict.fromkeys(work for work, _ in calls)
+    works = dict.fromkeys(
+        row["work"] for row in rows if row["family"] == family and "ms" in row and "call_ms" in row
+    )
     names = [name for name in FAMILIES[family] if name != strategies.MULTICHUNK]
     chosen = [strategies.AUTO] if any(name == strategies.AUTO for _, name in times) else []
     shown, lines = [*chosen, *names], []
     for work in SHOWN.get(family, works):
         if work not in works:
             continue
-        fastest, first = min(
-            (ms, name) for (of, name), ms in times.items() if of == work and name in names
-        )
+        fastest = min(ms for (of, name), ms in times.items() if of == work and name in names)
         cells = []
         for name in shown:
             ms = times.get((work, name))
             said = "" if ms is None else microseconds(ms)
             cells.append(f"**{said}**" if ms == fastest and name in names else said)
-        lines.append([work, *cells, microseconds(calls[work, first])])
-    head = ["work", *shown, "whole call"]
+        lines.append([work, *cells])
+    head = ["work", *shown]
     said = f"### {machine['gpu']['name']}: {family}"
     about = (
-        f"{machine['date']}, microseconds of the kernels of a chunk; the fastest is bold, empty is "
-        "what a strategy does not take. The last column is the public call with the fastest, from "
-        "the call to the synchronised result."
+        f"{machine['date']}. Microseconds of the kernels of one chunk, the fastest in bold; a "
+        "strategy without a time does not support the case."
     )
     return [said, about, report.table(head, lines), *together_told(family, rows)] if lines else []
 

@@ -252,9 +252,14 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
     return call, chunk, worker
 
 
+#: Of the measured numbers of chunks and workers, those that the page shows.
+SHOWN = ((1_000, 16), (100_000, 256))
+
+
 def table(found: dict[str, Any]) -> list[str]:
     """Return results as a table, below a line on the machine."""
     rows, machine = found["rows"], found["machine"]
+    rows = [r for r in rows if (r["chunks"], r["workers"]) in SHOWN]
     processes = "one process" if machine["processes"] < 2 else f"{machine['processes']} processes"
     lines = [
         [
