@@ -318,7 +318,7 @@ def _graphs(rows: Sequence[Row], work: str) -> str:
             said.append(f"{each * FAR[0]:,.0f} s by {name}, at {each * 1e6:,.0f} us a chunk")
     if not said:
         return ""
-    return f" With as much for each chunk as of the most measured it is {' and '.join(said)}."
+    return f" At the cost per chunk of the largest measured graph it is {' and '.join(said)}."
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:
