@@ -214,9 +214,9 @@ def beside(line: Row) -> list[str] | None:
     return [line["work"], line["dtype"], bins, *times]
 
 
-def excerpt(head: list[str], rows: Sequence[list[str]], target: str) -> str:
+def excerpt(head: list[str], rows: Sequence[list[str]], target: str, most: int = MOST_ROWS) -> str:
     """Return a table of a few rows, evenly spaced, and a link to the file with all of them."""
-    most = min(len(rows), MOST_ROWS)
+    most = min(len(rows), most)
     chosen = sorted({round(i * (len(rows) - 1) / max(most - 1, 1)) for i in range(most)})
     name = Path(target).name
     said = f"{len(chosen)} of {len(rows)} rows; [{name}]({target}) has all."

@@ -463,18 +463,19 @@ SHOWN = {
 
 def figures(folder: Path) -> str:
     """Return the figures of the page: the strategies, and the results in `folder`."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    # One GPU says enough; the results of others are beside it.
+    path = max(folder.glob("*.json"))
+    found, target = json.loads(path.read_text()), f"../benchmarks/results/strategies/{path.name}"
     parts = []
     for name, family in FAMILIES.items():
         head = ["strategy", "how", "reads and writes", "the fastest for"]
         lines = [[f"`{key}`", row.idea, row.moves, row.wins] for key, row in family.items()]
         parts += [f"## {name.capitalize()}", report.table(head, lines)]
-        # One GPU says enough; the others are beside it.
-        parts += compared(name, results[-1])
+        parts += compared(name, found, target)
     return "\n\n".join(parts)
 
 
-def compared(family: str, found: dict[str, Any]) -> list[str]:
+def compared(family: str, found: dict[str, Any], target: str) -> list[str]:
     """Return one GPU's figures of a family."""
     machine, rows = found["machine"], found["rows"]
     times = {
@@ -504,7 +505,10 @@ def compared(family: str, found: dict[str, Any]) -> list[str]:
         f"{machine['date']}. Microseconds of the kernels of one chunk, the fastest in bold; a "
         "strategy without a time does not support the case."
     )
-    return [said, about, report.table(head, lines), *together_told(family, rows)] if lines else []
+    if not lines:
+        return []
+    shown_rows = report.excerpt(head, lines, target, most=6)
+    return [said, about, shown_rows, *together_told(family, rows)]
 
 
 def microseconds(ms: float) -> str:
