@@ -64,10 +64,10 @@ LEAD = """# Performance
 
 {findings}
 
-A time counts only if the result matches NumPy's. Figures are medians of several samples;
-contenders take turns on the same arrays. `make bench` repeats the measurements, and
-[tables.md]({tables}) has all of them and explains the method.
-[Sixty xarray operations](operations.md) compares whole calls, and
+A time counts only if the result matches NumPy's. Figures are medians of several samples; contenders
+take turns on the same arrays. Times on a GPU leave out what the host needs for a call. `make bench`
+repeats the measurements; `benchmarks/{name}` in the repository has all of them and explains the
+method. [Sixty xarray operations](operations.md) compares whole calls, and
 [a script run unchanged](install.md#how-fast) a whole script.
 """
 
@@ -134,12 +134,12 @@ def lead(folder: Path, start: Path) -> str:
         rows = [row for line in compared if (row := beside(line)) is not None]
         if rows:
             head = ["work", "dtype", "bins", f"{OURS}, ms", "fastest peer, ms", "peer", "factor"]
-            parts.append(excerpt(head, rows, f"{to}/{TABLES_NAME}"))
+            parts.append(excerpt(head, rows, f"{to}/{path.name}"))
             slow = sorted((float(row[-1]), f"{row[0]} {row[1]}") for row in rows)
             slower = [f"{name} ({factor:g})" for factor, name in slow if factor < SLOWER]
             parts.append(f"Slower than a peer: {', '.join(slower) or 'nothing'}.")
     listed = "\n".join(f"- {finding}" for finding in findings)
-    begin = LEAD.format(findings=listed, tables=f"{to}/{TABLES_NAME}").rstrip()
+    begin = LEAD.format(findings=listed, name=f"{folder.name}/{TABLES_NAME}").rstrip()
     return "\n\n".join([begin, *parts]) + "\n"
 
 
