@@ -1,7 +1,8 @@
-"""The page of results: ``python -m benchmarks.report`` writes docs/performance.md anew.
+"""The pages of results: ``python -m benchmarks.report`` writes docs/performance.md anew.
 
-Every figure on the page comes from benchmarks/results/*.json; each file has a section and plots.
-Importing this module does not import matplotlib; without it the page has no plots.
+Every figure comes from benchmarks/results/*.json. The page in docs/ has what most readers want to
+know and a few rows; benchmarks/results/tables.md has all rows, and so has the page of another
+folder. Importing this module does not import matplotlib; without it the page has no plots.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .targets import HOST_TARGETS, LEAST_OF_DASK, TARGETS, Row, Target, kinds, read
@@ -21,8 +23,12 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
-#: The most rows of a table in docs/; the page of another folder shows all.
+#: All rows, beside the results of a checkout.
+TABLES_NAME = "tables.md"
+#: The most rows of a table in docs/.
 MOST_ROWS = 10
+#: Software whose versions pages name; files of results name all.
+NAMED = ("dask_coop", "CuPy", "Dask", "NumPy", "Numba", "Python")
 
 PEERS = (
     *("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch"),
@@ -30,38 +36,48 @@ PEERS = (
 )
 OURS = "dask_coop"
 
-HEAD = """# Performance
+HEAD = """# All timings
 
-Written by `python -m benchmarks.report` from the samples in {results}, which `make bench` takes.
+`python -m benchmarks.report` writes this page from the samples in {results}, which `make bench`
+takes.
 
-How it is measured: all contenders get the same arrays in one process, and a time is written down
-only after the result was held to NumPy's (integers and counts exact; above {host:,} elements to
-the same in float64 on the GPU). On a GPU a sample is a batch of calls between two device events,
-queued while a kernel holds the stream: the time of a call is the device's alone, launches
-following one another, without what the host needs for a call (`host_ms` in the samples). Calls
-walk through several inputs, at least {sets}, and together {caches} times the second-level cache.
-Times are medians of {samples};
-contenders take them in turn. What is timed of this library is the work on one chunk, its result
-left on the GPU as CuPy leaves it.
+All contenders get the same arrays in one process. A time counts only if the result matches NumPy's:
+integers and counts exactly; above {host:,} elements, the same in float64 on the GPU. On a GPU a
+sample is a batch of calls between two device events, queued while a kernel holds the stream, so it
+leaves out the host's time for a call (`host_ms` in the samples). Calls walk through at least {sets}
+inputs, which together are {caches} times as large as the second-level cache. Times are medians of
+{samples}; contenders take turns. Our time is that of one chunk, with its result left on the GPU, as
+CuPy leaves it.
 
-Without a GPU the host's clock times NumPy chunks, and medians are of
-{host_samples}. *chunks* are calls on one chunk
-by one thread, without the building of a graph and without a scheduler; Dask's are whole. *threads*
-are whole calls on one large array by more and more threads, *arrays* whole calls on arrays in
-memory: from the call to the chunks of the result. In *holes* a tenth is NaN; peers that add float32
-up in float32, one after the other, may be off by {naive:.0%}.
+Without a GPU, the host's clock times NumPy chunks; medians are of {host_samples}. *chunks* are
+calls on one chunk by one thread, without a graph or scheduler; Dask's are whole calls. *threads*
+are whole calls on one large array with more and more threads, and *arrays* whole calls on arrays in
+memory. In *holes* a tenth of the elements is NaN; peers that add float32 in float32 may be off by
+{naive:.0%}.
 
-The *floor* is the bytes that must be moved at the rate of a copy, or of a read where little is
-written, that was measured in the same run; for products it is the instructions that must be
-issued, at the highest clock.
+The *floor* is the time to move the necessary bytes at the rate of a copy, or of a read where little
+is written, measured in the same run. For products it is the time to issue the instructions at the
+highest clock.
+"""
+
+LEAD = """# Performance
+
+{findings}
+
+A time counts only if the result matches NumPy's. Figures are medians of several samples; contenders
+take turns on the same arrays. Times on a GPU leave out what the host needs for a call. `make bench`
+repeats the measurements; `benchmarks/{name}` in the repository has all of them and explains the
+method. [Sixty xarray operations](operations.md) compares whole calls, and
+[a script run unchanged](install.md#how-fast) a whole script.
 """
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the page of the results in `folder`, and their plots beside them."""
-    page = PAGE if PAGE is not None and folder.resolve() == RESULTS else folder / "performance.md"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    written = [page]
+    """Write the pages of the results in `folder`, and their plots beside them."""
+    ours = PAGE is not None and folder.resolve() == RESULTS
+    full = folder / (TABLES_NAME if ours else "performance.md")
+    full.parent.mkdir(parents=True, exist_ok=True)
+    written = [full]
     for path in sorted(folder.glob("*.json")):
         try:
             from .plots import draw
@@ -71,22 +87,22 @@ def write(folder: Path) -> list[Path]:
             print("no plots: matplotlib is not installed", file=sys.stderr)
             break
         written += draw(path, json.loads(path.read_text()))
-    page.write_text(text(folder, page.parent))
+    full.write_text(text(folder))
+    if ours and PAGE is not None:
+        PAGE.write_text(lead(folder, PAGE.parent))
+        written.append(PAGE)
     return written
 
 
-def text(folder: Path, start: Path) -> str:
-    """Return the page of the results in `folder`, with links that are relative to `start`."""
+def text(folder: Path) -> str:
+    """Return the page of all rows of the results in `folder`."""
     from .cases import HOST_ELEMENTS
     from .chunks import NAIVE
     from .timers import CACHES, HOST_SAMPLES, LEAST_SETS, SAMPLES
 
-    def relative(path: Path) -> str:
-        return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()
-
     parts = [
         HEAD.format(
-            results=f"`{relative(folder)}`",
+            results=f"`{folder.name}`",
             host=HOST_ELEMENTS,
             caches=CACHES,
             sets=LEAST_SETS,
@@ -95,14 +111,116 @@ def text(folder: Path, start: Path) -> str:
             naive=NAIVE,
         )
     ]
-    most = MOST_ROWS if folder.resolve() == RESULTS else None
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
-        pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in kinds(found)]
-        parts.append(section(path.stem, found, [relative(picture) for picture in pictures], most))
-        if most is not None:
-            parts.append(f"[{path.name}]({relative(path)}) has all rows.\n")
+        parts.append(section(path.stem, found, [f"{path.stem}-{k}.svg" for k in kinds(found)]))
     return "\n".join(parts)
+
+
+def lead(folder: Path, start: Path) -> str:
+    """Return the page in docs/, with links relative to `start`: findings, plots, few rows."""
+    findings: list[str] = []
+    parts: list[str] = []
+    to = Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        lines = largest_of(list(merged(found["rows"])))
+        findings += list(findings_of(found["machine"], lines))
+        machine, gpu = found["machine"], found["machine"]["gpu"]
+        where = gpu["name"] if gpu else f"{machine['processors']} cores, no GPU"
+        parts += [f"## {where}", f"{machine['date']}. {versions_of(machine)}."]
+        parts += [f"![{SAID[kind]}]({to}/{path.stem}-{kind}.svg)" for kind in kinds(found)]
+        compared = [line for line in lines if line["primitive"] not in ("threads", "arrays")]
+        rows = [row for line in compared if (row := beside(line)) is not None]
+        if rows:
+            head = ["work", "dtype", "bins", f"{OURS}, ms", "fastest peer, ms", "peer", "factor"]
+            parts.append(excerpt(head, rows, f"{to}/{path.name}"))
+            slow = sorted((float(row[-1]), f"{row[0]} {row[1]}") for row in rows)
+            slower = [f"{name} ({factor:g})" for factor, name in slow if factor < SLOWER]
+            parts.append(f"Slower than a peer: {', '.join(slower) or 'nothing'}.")
+    listed = "\n".join(f"- {finding}" for finding in findings)
+    begin = LEAD.format(findings=listed, name=f"{folder.name}/{TABLES_NAME}").rstrip()
+    return "\n\n".join([begin, *parts]) + "\n"
+
+
+#: What a plot shows, by its kind.
+SAID = {
+    "threads": "Throughput against the number of threads",
+    "sizes": "Time against size, beside CUB, CuPy and PyTorch",
+    "bins": "Throughput of a histogram against the number of bins",
+}
+#: A factor below this one is a slower call, not a variation of times.
+SLOWER = 0.9
+
+
+def findings_of(machine: Row, lines: list[Row]) -> Iterator[str]:
+    """Yield what a reader in a hurry wants to know of one machine, a sentence each."""
+    each = {
+        kind: [r for line in lines if line["primitive"] == kind and (r := ratio(line)) is not None]
+        for kind in {line["primitive"] for line in lines}
+    }
+    if gpu := machine["gpu"]:
+        read = [line for line in lines if line["primitive"] in ("reduce", "scan", "histogram")]
+        shares = [line["floor_ms"] / line["times"][OURS] for line in read if OURS in line["times"]]
+        ratios = sorted(r for line in read if (r := ratio(line)) is not None)
+        yield (
+            f"**On a GPU** ({gpu['name']}), half of the reductions, scans and histograms reach "
+            f"{median(shares):.0%} or more of what memory allows. The fastest of CUB, CuPy and "
+            f"PyTorch takes {median(ratios):.2g} times as long (median of {len(ratios)} cases, "
+            f"from {ratios[0]:.2g} to {ratios[-1]:,.0f})."
+        )
+        return
+    if ratios := sorted(each.get("chunks", [])):
+        fast = sum(r >= SLOWER for r in ratios)
+        yield (
+            f"**On one core**, the fastest of NumPy, bottleneck, numbagg, boost-histogram and "
+            f"fast-histogram takes {median(ratios):.2g} times as long (median of {len(ratios)} "
+            f"cases, from {ratios[0]:.2g} to {ratios[-1]:.2g}); in {fast} it is at most 10% faster. "
+            "Sums and extrema, which memory limits, are about equal; histograms, variances and "
+            "running sums gain most."
+        )
+    arrays = [line for line in lines if line["primitive"] == "arrays"]
+    if ratios := sorted(r for line in arrays if (r := ratio(line, ("Dask",))) is not None):
+        yield (
+            f"**Whole calls** on {machine['processors']} cores: `dask.array` takes "
+            f"{median(ratios):.2g} times as long (median of {len(ratios)} calls, from "
+            f"{ratios[0]:.2g} to {ratios[-1]:.2g})."
+        )
+    threads = [line for line in lines if line["primitive"] == "threads"]
+    # On a few cores, gains tell little.
+    if machine["processors"] >= 8 and (
+        gains := [t[name_of(1)] / t[OURS] for t in (line["times"] for line in threads)]
+    ):
+        yield (
+            f"**{machine['processors']} cores** are {min(gains):.2g} to {max(gains):.2g} times as "
+            "fast as one thread."
+        )
+
+
+def largest_of(lines: list[Row]) -> list[Row]:
+    """Return the lines of the largest arrays of one axis, and those of all others."""
+    flat = [line for line in lines if len(line["shape"]) == 1 and line["primitive"] != "threads"]
+    largest = max((line["shape"][0] for line in flat), default=0)
+    return [line for line in lines if line not in flat or line["shape"][0] == largest]
+
+
+def beside(line: Row) -> list[str] | None:
+    """Return a row on this library and its fastest peer, if both have a time."""
+    peer, ours = best(line), line["times"].get(OURS)
+    if peer is None or ours is None or line["data"] != "uniform":
+        return None
+    bins = f"{line['bins']:,}" if line["bins"] else ""
+    times = [number(ours), number(peer[1]), peer[0], f"{peer[1] / ours:#.2g}".rstrip(".")]
+    return [line["work"], line["dtype"], bins, *times]
+
+
+def excerpt(head: list[str], rows: Sequence[list[str]], target: str, most: int = MOST_ROWS) -> str:
+    """Return a table of a few rows, evenly spaced, and a link to the file with all of them."""
+    most = min(len(rows), most)
+    chosen = sorted({round(i * (len(rows) - 1) / max(most - 1, 1)) for i in range(most)})
+    name = Path(target).name
+    said = f"{len(chosen)} of {len(rows)} rows; [{name}]({target}) has all."
+    return f"{table(head, [rows[i] for i in chosen])}\n\n{said}"
 
 
 def _in_words(samples: Sequence[tuple[float, int]]) -> str:
@@ -112,57 +230,39 @@ def _in_words(samples: Sequence[tuple[float, int]]) -> str:
     return f"{counts[0]} samples, " + ", ".join(fewer)
 
 
-def versions_of(machine: dict[str, Any]) -> str:
-    """Return the versions of all software of a machine that affects results."""
-    return ", ".join(
-        f"{name} {version}" for name, version in machine["versions"].items() if version
-    )
+def versions_of(machine: dict[str, Any], names: Iterable[str] = NAMED) -> str:
+    """Return the versions of the named software, by default what affects results most."""
+    versions = machine["versions"]
+    return ", ".join(f"{name} {versions[name]}" for name in names if versions.get(name))
 
 
-def section(
-    name: str, found: dict[str, Any], pictures: Iterable[str], most: int | None = None
-) -> str:
+def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     """Return the section on one file of results."""
     machine, lines = found["machine"], list(merged(found["rows"]))
     gpu = machine["gpu"]
-    versions = versions_of(machine)
     rates = ", ".join(
         f"{what} {c['bytes'] / c['ms'] / 1e6:,.0f} GB/s" for what, c in found["ceilings"].items()
     )
     on = "" if gpu else f"{machine['processor']}, {machine['processors']} processors. "
     blocks = [
         f"## {gpu['name'] if gpu else 'Without a GPU'} ({name})",
-        f"{machine['date']}, {machine['seconds']} s in all. {on}{versions}. Ceilings: {rates}.",
+        f"{machine['date']}, {machine['seconds']} s in all. {on}"
+        f"{versions_of(machine, machine['versions'])}. Ceilings: {rates}.",
     ]
-    flat = [line for line in lines if len(line["shape"]) == 1 and line["primitive"] != "threads"]
+    shown = largest_of(lines)
+    flat = [line for line in shown if len(line["shape"]) == 1 and line["primitive"] != "threads"]
     largest = max((line["shape"][0] for line in flat), default=0)
     blocks += ["### The aims", aims(lines, largest, TARGETS if gpu else HOST_TARGETS)]
     blocks += ["### Plots"] + [f"![{Path(p).stem}]({p})" for p in pictures]
-    shown = [line for line in lines if line not in flat or line["shape"][0] == largest]
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
         chosen = [line for line in shown if line["primitive"] == primitive]
         unit, show = TABLES.get(primitive, ("milliseconds", details))
-        blocks += [f"### {primitive}: {unit}", shortened(show(chosen), most)]
-    if sized := gpu and by_size(lines):
-        blocks += [
-            "### By size: the best other time over that of dask_coop",
-            shortened(sized, most),
-        ]
+        blocks += [f"### {primitive}: {unit}", show(chosen)]
+    if gpu and by_size(lines):
+        blocks += ["### By size: the best other time over that of dask_coop", by_size(lines)]
     if failures := [line for line in lines if line["failures"]]:
-        blocks += ["### Without a time", shortened(without(failures), most)]
+        blocks += ["### Without a time", without(failures)]
     return "\n\n".join(blocks) + "\n"
-
-
-def shortened(text: str, most: int | None) -> str:
-    """Return a text that ends in a table, with at most `most` of its rows, evenly spaced."""
-    lines = text.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
-    head, rows = lines[:first], lines[first:]
-    if most is None or len(rows) <= most:
-        return text
-    step = (len(rows) - 1) / (most - 1)
-    chosen = [rows[round(i * step)] for i in range(most)]
-    return "\n".join([*head, *chosen, "", f"{most} of {len(rows)} rows."])
 
 
 def merged(rows: list[Row]) -> Iterator[Row]:

@@ -463,18 +463,19 @@ SHOWN = {
 
 def figures(folder: Path) -> str:
     """Return the figures of the page: the strategies, and the results in `folder`."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    # One GPU says enough; the results of others are beside it.
+    path = max(folder.glob("*.json"))
+    found, target = json.loads(path.read_text()), f"../benchmarks/results/strategies/{path.name}"
     parts = []
     for name, family in FAMILIES.items():
         head = ["strategy", "how", "reads and writes", "the fastest for"]
         lines = [[f"`{key}`", row.idea, row.moves, row.wins] for key, row in family.items()]
         parts += [f"## {name.capitalize()}", report.table(head, lines)]
-        for found in results:
-            parts += compared(name, found)
+        parts += compared(name, found, target)
     return "\n\n".join(parts)
 
 
-def compared(family: str, found: dict[str, Any]) -> list[str]:
+def compared(family: str, found: dict[str, Any], target: str) -> list[str]:
     """Return one GPU's figures of a family."""
     machine, rows = found["machine"], found["rows"]
     times = {
@@ -482,35 +483,32 @@ def compared(family: str, found: dict[str, Any]) -> list[str]:
         for row in rows
         if row["family"] == family and "ms" in row
     }
-    calls = {
-        (row["work"], row["strategy"]): row["call_ms"]
-        for row in rows
-        if row["family"] == family and "ms" in row and "call_ms" in row
-    }
-    works = dict.fromkeys(work for work, _ in calls)
+    works = dict.fromkeys(
+        row["work"] for row in rows if row["family"] == family and "ms" in row and "call_ms" in row
+    )
     names = [name for name in FAMILIES[family] if name != strategies.MULTICHUNK]
     chosen = [strategies.AUTO] if any(name == strategies.AUTO for _, name in times) else []
     shown, lines = [*chosen, *names], []
     for work in SHOWN.get(family, works):
         if work not in works:
             continue
-        fastest, first = min(
-            (ms, name) for (of, name), ms in times.items() if of == work and name in names
-        )
+        fastest = min(ms for (of, name), ms in times.items() if of == work and name in names)
         cells = []
         for name in shown:
             ms = times.get((work, name))
             said = "" if ms is None else microseconds(ms)
             cells.append(f"**{said}**" if ms == fastest and name in names else said)
-        lines.append([work, *cells, microseconds(calls[work, first])])
-    head = ["work", *shown, "whole call"]
+        lines.append([work, *cells])
+    head = ["work", *shown]
     said = f"### {machine['gpu']['name']}: {family}"
     about = (
-        f"{machine['date']}, microseconds of the kernels of a chunk; the fastest is bold, empty is "
-        "what a strategy does not take. The last column is the public call with the fastest, from "
-        "the call to the synchronised result."
+        f"{machine['date']}. Microseconds of the kernels of one chunk, the fastest in bold; a "
+        "strategy without a time does not support the case."
     )
-    return [said, about, report.table(head, lines), *together_told(family, rows)] if lines else []
+    if not lines:
+        return []
+    shown_rows = report.excerpt(head, lines, target, most=6)
+    return [said, about, shown_rows, *together_told(family, rows)]
 
 
 def microseconds(ms: float) -> str:

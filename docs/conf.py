@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,13 @@ templates_path = ["_templates"]
 
 html_theme = "furo"
 html_title = f"dask_coop {release}"
+# GitHub's runners say whose pages these are; a build elsewhere has no links to a repository.
+if hosted := os.environ.get("GITHUB_REPOSITORY"):
+    html_theme_options = {
+        "source_repository": f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{hosted}/",
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_show_sphinx = False
 html_copy_source = False
 html_static_path = ["_static"]

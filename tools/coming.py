@@ -76,7 +76,7 @@ def of_dask() -> str:
     """Return a table of Dask's functions."""
     rows = {row.name: row.module for row in installed_dask.rows()}
     rows |= dict.fromkeys(NOT_INSTALLED, "dask.array")
-    lines = ["| `dask.array` | here | takes besides | otherwise |", "|---|---|---|---|"]
+    lines = ["| `dask.array` | here | extra arguments | differences |", "|---|---|---|---|"]
     for name in sorted(rows):
         theirs = dasks(getattr(import_module(rows[name]), name))
         ours = getattr(dask_coop, CALLED.get(name, name))

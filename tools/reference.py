@@ -26,7 +26,7 @@ SECTIONS = {
     "Runs": "runs",
     "Pictures": "pictures",
     "Matrices": "linalg",
-    "Operations of one's own": "monoids",
+    "Custom operations": "monoids",
     "GPUs, files and clusters": "transfer files node cluster",
     "In place of Dask's functions": "install report explain",
     "Results": "results",

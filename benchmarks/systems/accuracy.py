@@ -150,15 +150,14 @@ def figures(folder: Path) -> str:
         parts += order.heading(path, machine)
         tried = [row for row in rows if row["work"] != "chunkings"]
         by = list(dict.fromkeys(row["by"] for row in tried))
-        table = []
+        table, n = [], max(row["n"] for row in tried)
         for work in dict.fromkeys(row["work"] for row in tried):
-            for n in dict.fromkeys(row["n"] for row in tried):
-                mine = {r["by"]: r["error"] for r in tried if (r["work"], r["n"]) == (work, n)}
-                table.append([work, f"{n:,}", *(f"{mine[name]:.3g}" for name in by)])
+            mine = {r["by"]: r["error"] for r in tried if (r["work"], r["n"]) == (work, n)}
+            table.append([work, *(f"{mine[name]:.3g}" for name in by)])
         parts += [
             f"![Errors against the number of elements]({PLOTS}/{path.stem}-errors.svg)",
             f"![Sums of the same numbers in other chunks]({PLOTS}/{path.stem}-chunks.svg)",
-            report.table(["work", "elements", *by], table),
+            report.table([f"error in {n:,} elements", *by], table),
         ]
         table = []
         for row in rows:

@@ -43,11 +43,6 @@ NODE = "dask_coop.Node"
 #: The contenders, and the colours of their lines.
 CONTENDERS = {DA: "#6a994e", PLAIN: "#8d6a9f", COLLECTIVE: "#c8553d", NODE: "#2f6f9f"}
 
-#: The aims of the collective, in milliseconds on GPUs, for 16 and for 128 chunks.
-WANTED = {"cumsum": 10.0, "sum": 5.0, "min": 5.0, "describe": 5.0, **dict.fromkeys(WORKS[4:], 6.0)}
-#: Its wanted speedups over dask.array on the CPU, for 32 and 128 chunks.
-FASTER = {"cumsum": 10.0, "sum": 5.0}
-
 
 def call(module: Any, work: str, x: Any, **engine: str) -> list[Any]:
     """Return the results of `module`'s function."""
@@ -333,7 +328,10 @@ def figures(folder: Path, start: Path) -> str:
     """Return the figures of the page in the folder `start` for the results in `folder`."""
     parts = []
     found_in = {path: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    for path in sorted(found_in, key=lambda path: (not found_in[path]["machine"]["gpu"], path)):
+    # The last run of each kind: on GPUs, and without.
+    for path in {
+        bool(found_in[path]["machine"]["gpu"]): path for path in sorted(found_in)
+    }.values():
         found = found_in[path]
         machine, rows = found["machine"], found["rows"]
         versions = report.versions_of(machine)
@@ -345,8 +343,9 @@ def figures(folder: Path, start: Path) -> str:
             f"many chunks on each worker; medians of {SAMPLES} calls, of {FEW} on graphs, in "
             "milliseconds from the call to the result"
             + (" with every GPU synchronised." if gpu else "."),
-            (gpu_table if gpu else cpu_table)(rows),
+            few(rows),
             f"![Time against the number of chunks]({relative(path.with_suffix('.svg'), start)})",
+            f"[{path.name}]({relative(path, start)}) has all numbers of chunks and workers.",
         ]
     return "\n\n".join(parts)
 
@@ -356,34 +355,16 @@ def relative(path: Path, start: Path) -> str:
     return os.path.relpath(path, start)
 
 
-def gpu_table(rows: list[Row]) -> str:
-    """Return the times on GPUs as a table, for the fewest and the most chunks."""
+def few(rows: list[Row]) -> str:
+    """Return the times for the most workers and chunks."""
+    workers, chunks = (max(r[what] for r in rows) for what in ("workers", "chunks"))
     times = {(r["work"], r["contender"], r["workers"], r["chunks"]): r.get("ms") for r in rows}
-    lines = [["work", "GPUs", "chunks", *CONTENDERS, "wanted of the collective", "reached"]]
-    for workers in sorted({r["workers"] for r in rows}, reverse=True):
-        for work in WORKS:
-            for count in (COUNTS[0], COUNTS[-1]):
-                each = [times.get((work, name, workers, count)) for name in CONTENDERS]
-                reached = "yes" if (each[2] or math.inf) <= WANTED[work] else "no"
-                shown = [*map(_shown, each), f"{WANTED[work]:g}", reached]
-                lines.append([work, str(workers), str(count), *shown])
-    return report.table(lines[0], lines[1:])
-
-
-def cpu_table(rows: list[Row]) -> str:
-    """Return the times without a GPU, beside those of dask.array."""
-    times = {(r["work"], r["contender"], r["chunks"]): r.get("ms") for r in rows}
-    head = [DA, PLAIN, COLLECTIVE, f"{DA} / the collective", "wanted", "reached"]
-    lines = [["work", "chunks", *head]]
+    names = [name for name in CONTENDERS if any(r["contender"] == name for r in rows)]
+    lines = []
     for work in WORKS:
-        for count in (32, 128):
-            each = [times.get((work, name, count)) for name in (DA, PLAIN, COLLECTIVE)]
-            ratio = each[0] / each[2] if each[0] and each[2] else math.nan
-            wanted = FASTER.get(work)
-            reached = "" if wanted is None else "yes" if ratio >= wanted else "no"
-            shown = [*map(_shown, each), f"{ratio:.1f}", f"{wanted or '':}", reached]
-            lines.append([work, str(count), *shown])
-    return report.table(lines[0], lines[1:])
+        each = [times.get((work, name, workers, chunks)) for name in names]
+        lines.append([work, *map(_shown, each)])
+    return report.table([f"{chunks} chunks", *names], lines)
 
 
 def _shown(ms: float | None) -> str:

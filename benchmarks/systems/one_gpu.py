@@ -260,14 +260,15 @@ def figures(folder: Path) -> str:
                 times.setdefault(row["work"], {})[row["by"], row.get("chunks")] = row["ms"]
         columns = [
             *((CUPY, None), (TORCH, None), (DASK, PEER_CHUNKS)),
-            *((by, n) for by in (NODE, THREADED) for n in CHUNKS),
+            *((by, n) for by in (NODE, THREADED) for n in (1, 64, 1_024)),
         ]
         head = ["call", *(f"{by}, {n:,}" if n else by for by, n in columns)]
         lines = [
             [work, *(f"{of[column]:.1f}" if column in of else "" for column in columns)]
             for work, of in times.items()
         ]
-        blocks += [*order.heading(path, results["machine"]), report.table(head, lines)]
+        target = f"../benchmarks/results/{folder.name}/{path.name}"
+        blocks += [*order.heading(path, results["machine"]), report.excerpt(head, lines, target)]
     return "\n\n".join(blocks) or "No results are there yet."
 
 

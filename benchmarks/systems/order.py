@@ -489,35 +489,6 @@ def heading(path: Path, machine: dict[str, Any]) -> list[str]:
     return [f"### {name} ({path.stem})", f"{machine['date']}. {report.versions_of(machine)}."]
 
 
-def figures(folder: Path) -> str:
-    """Return the figures of the page for the results in `folder`."""
-    parts = []
-    for path in sorted(folder.glob("*.json")):
-        results = json.loads(path.read_text())
-        machine, rows = results["machine"], results["rows"]
-        parts += heading(path, machine)
-        works = dict.fromkeys(row["work"] for row in rows)
-        table = []
-        for work in works:
-            mine = {row["by"]: row for row in rows if row["work"] == work}
-            peers = {by: row["ms"] for by, row in mine.items() if "ms" in row and OURS not in by}
-            best = min(peers.values(), default=None)
-            for by, row in mine.items():
-                if "ms" not in row:
-                    continue
-                ratio = f"{best / row['ms']:.1f}" if by in (OURS, CHUNK) and best else ""
-                memory = f"{row['bytes'] / 2**20:.0f}" if "bytes" in row else ""
-                table.append([work, by, f"{row['ms']:.2f}", ratio, memory])
-        head = ["work", "by", "ms", "the best peer takes x", "MiB besides"]
-        parts.append(report.table(head, table))
-        parts += [
-            f"{row['work']}, {row['by']}: `{' '.join(row['note'].split())}`"
-            for row in rows
-            if "note" in row
-        ]
-    return "\n\n".join(parts) or "No results are there yet."
-
-
 def compared(folder: Path) -> str:
     """Return ten rows of each result file in `folder`, ours beside the best peer, and a link."""
     blocks = []
@@ -536,14 +507,10 @@ def compared(folder: Path) -> str:
                 lines.append(
                     [work, f"{ours:.2f}", f"{by[peer]:.2f}", peer, f"{by[peer] / ours:.1f}"]
                 )
-        shown = sorted(
-            {round(i) for i in np.linspace(0, len(lines) - 1, min(len(lines), MOST_ROWS))}
-        )
         head = ["work", f"{OURS}, ms", "best peer, ms", "peer", "peer / dask_coop"]
         blocks += heading(path, results["machine"])
-        blocks.append(report.table(head, [lines[i] for i in shown]))
         target = f"../benchmarks/results/{folder.name}/{path.name}"
-        blocks.append(f"{len(shown)} of {len(lines)} comparisons; [{path.name}]({target}) has all.")
+        blocks.append(report.excerpt(head, lines, target))
     return "\n\n".join(blocks) or "No results are there yet."
 
 
@@ -567,7 +534,7 @@ def main() -> None:
             rows, name = chain(alone, together(gpus, 32, options.samples)), "gpu"
         collective.keep(facts(not options.cpu), rows, options.results / f"{name}.json")
     if options.write or options.results == RESULTS:
-        node.write(figures(RESULTS), PAGE)
+        node.write(compared(RESULTS), PAGE)
 
 
 if __name__ == "__main__":

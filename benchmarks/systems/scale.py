@@ -252,9 +252,14 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
     return call, chunk, worker
 
 
+#: Of the measured numbers of chunks and workers, those that the page shows.
+SHOWN = ((1_000, 16), (100_000, 256))
+
+
 def table(found: dict[str, Any]) -> list[str]:
     """Return results as a table, below a line on the machine."""
     rows, machine = found["rows"], found["machine"]
+    rows = [r for r in rows if (r["chunks"], r["workers"]) in SHOWN]
     processes = "one process" if machine["processes"] < 2 else f"{machine['processes']} processes"
     lines = [
         [
@@ -313,7 +318,7 @@ def _graphs(rows: Sequence[Row], work: str) -> str:
             said.append(f"{each * FAR[0]:,.0f} s by {name}, at {each * 1e6:,.0f} us a chunk")
     if not said:
         return ""
-    return f" With as much for each chunk as of the most measured it is {' and '.join(said)}."
+    return f" At the cost per chunk of the largest measured graph it is {' and '.join(said)}."
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:

@@ -33,7 +33,6 @@ COMMANDS: dict[str, list[str]] = {
 
 #: The label and colour of a bar, by contender.
 BARS = {
-    DASK: ("dask.array", "#6a994e"),
     OURS: ("dask_coop", "#c8553d"),
     GPU: ("dask_coop, chunks on the GPU", "#8d3b72"),
 }
@@ -92,15 +91,15 @@ def figures(folder: Path) -> str:
         table = []
         for work in [*works, "all", "first calls of all"]:
             cells = [f"{times[work, by]:.2f}" for by in names]
-            cells += [f"{times[work, DASK] / times[work, by]:.2f}" for by in names[1:]]
+            cells += [f"{times[work, DASK] / times[work, by]:.1f}" for by in names[1:]]
             table.append([work, *cells])
-        head = ["work", *(f"{by}, s" for by in names), *(f"Dask takes x, {by}" for by in names[1:])]
+        head = ["work", *(f"{by}, s" for by in names), *(f"factor, {by}" for by in names[1:])]
         parts += [f"A field of {rows[0]['gib']:g} GiB.", report.table(head, table)]
     return "\n\n".join(parts) or "No results are there yet."
 
 
 def draw(folder: Path) -> Path:
-    """Draw the results in `folder`, beside them: one panel a machine, with bars by contender."""
+    """Draw how many times as fast each work is, beside the results: one panel a machine."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -115,20 +114,22 @@ def draw(folder: Path) -> Path:
             rows, machine = results["rows"], results["machine"]
             works = list(dict.fromkeys(row["work"] for row in rows))
             names = list(dict.fromkeys(row["by"] for row in rows))
-            height = 0.8 / len(names)
-            for number, by in enumerate(names):
-                seconds = [row["s"] for row in rows if row["by"] == by]
+            seconds = {(row["work"], row["by"]): row["s"] for row in rows}
+            ours = [by for by in names if by != DASK]
+            height = 0.8 / len(ours)
+            for number, by in enumerate(ours):
+                factors = [seconds[work, DASK] / seconds[work, by] for work in works]
                 places = [place + height * number - 0.4 + height / 2 for place in range(len(works))]
                 label, color = BARS[by]
-                bars = axes.barh(places, seconds, height, color=color, label=label)
-                axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
+                bars = axes.barh(places, factors, height, color=color, label=label)
+                axes.bar_label(bars, fmt="%.2g times", padding=3, fontsize=8)
+            axes.axvline(1, color="0.3", linewidth=1, linestyle="--")
             gpu = f", {machine['gpu']['name']}" if "gpu" in machine else ""
             axes.set_title(f"{machine['cores']} cores{gpu}: {rows[0]['gib']:g} GiB", fontsize=10)
             axes.set_yticks(range(len(works)), works)
             axes.invert_yaxis()
-            axes.set_xscale("log")
-            axes.margins(x=0.12)
-            axes.set_xlabel("seconds, on a logarithmic scale")
+            axes.margins(x=0.18)
+            axes.set_xlabel("times as fast as dask.array")
             axes.spines[["top", "right"]].set_visible(False)
         handles, labels = figure.axes[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)

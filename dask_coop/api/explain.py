@@ -117,7 +117,7 @@ class Explanation(tuple[Row, ...]):
 
 
 def explain(x: Any) -> Explanation:
-    """Explain a lazy result: what serves each operation, by which method, and why.
+    """Explain a lazy result: which function serves each operation, by which method, and why.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def from_zarr(
     inline_array: bool = False,
     **kwargs: Any,
 ) -> da.Array:
-    """Array of a Zarr array; the thread that runs a task reads and decodes its chunks.
+    """Open a Zarr array as a lazy array; the threads that compute read and decode its chunks.
 
     `dask.array.from_zarr` moves all bytes of a process through the one event loop of Zarr. This
     function has the same parameters and values, and uses all threads.
@@ -152,7 +152,7 @@ def to_zarr(
     fsync: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Store an array as a Zarr array; the thread that runs a task encodes and writes its chunks.
+    """Store an array as a Zarr array; the threads that compute encode and write its chunks.
 
     `dask.array.to_zarr` moves all bytes of a process through the one event loop of Zarr. This
     function has the same parameters, uses all threads, and can go on after an interruption.

@@ -27,7 +27,7 @@ from dask_coop.graph.matmul import Labels
 
 @public("blockwise")
 def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
-    """Array with its axes permuted.
+    """Permute the axes of an array.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
 ) -> da.Array:
-    """Product of matrices, or of stacks of them, over a semiring.
+    """Matrix product of two arrays, or of stacks of matrices, over a semiring.
 
     Element ``(i, j)`` is the sum over ``l`` of ``a[i, l]`` times ``b[l, j]``, where the semiring
     says what sum and times are:

@@ -319,7 +319,7 @@ def skew(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Skewness of array elements over the given axes, as `scipy.stats.skew` has it.
+    """Compute the skewness over the given axes, as `scipy.stats.skew` does.
 
     Parameters
     ----------
@@ -377,7 +377,7 @@ def kurtosis(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Kurtosis of array elements over the given axes, as `scipy.stats.kurtosis` has it.
+    """Compute the kurtosis over the given axes, as `scipy.stats.kurtosis` does.
 
     Parameters
     ----------

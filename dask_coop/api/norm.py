@@ -42,7 +42,7 @@ def norm(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Norm of vectors or matrices.
+    """Matrix or vector norm.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ def rankdata(
     axis: int | None = None,
     nan_policy: Literal["propagate", "omit"] = "propagate",
 ) -> da.Array:
-    """Rank the elements of lines or of the whole array: 1 for the least.
+    """Assign ranks to the elements along an axis or of the whole array, beginning at 1.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def mode(
     *,
     engine: Engine = "auto",
 ) -> ModeResult:
-    """Find the most frequent element of lines or of the whole array, and how often it occurs.
+    """Return the most common element along an axis or of the whole array, and its count.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def nunique(
     *,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Count the distinct elements of lines or of the whole array.
+    """Count the distinct elements along an axis or of the whole array.
 
     Parameters
     ----------

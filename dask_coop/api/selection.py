@@ -36,7 +36,7 @@ Sizes = Literal["compute"] | None
 def select(
     x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
 ) -> da.Array:
-    """Elements where a mask is true, as ``x[mask]``; with lists, the same as :func:`numpy.select`.
+    """Return the elements where a mask is true, as ``x[mask]``; with lists, :func:`numpy.select`.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def compress(
     sizes: Sizes = None,
     balanced: bool = False,
 ) -> da.Array:
-    """Slices of an array along an axis where a condition holds.
+    """Return the slices of an array along an axis where a condition holds.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def compress(
 
 @public("blockwise")
 def extract(condition: Any, arr: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
-    """Elements of an array where a condition holds, in C order.
+    """Return the elements of an array where a condition holds, in C order.
 
     Parameters
     ----------

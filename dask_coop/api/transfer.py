@@ -23,7 +23,7 @@ from dask_coop.graph.transfer import configured, copied, copy_to_gpu, copy_to_ho
 
 @public("blockwise", dask=False)
 def to_gpu(x: Any, keep: bool | None = None) -> da.Array:
-    """Array with its chunks on GPUs, as CuPy arrays.
+    """Move the chunks of an array to GPUs, as CuPy arrays.
 
     Several threads copy chunks of 4 MiB and more through pinned memory, while tasks work on earlier
     chunks. Chunks that tasks read from files stay on the GPUs for later calls.
@@ -90,7 +90,7 @@ def to_gpu(x: Any, keep: bool | None = None) -> da.Array:
 
 @public("blockwise", dask=False)
 def to_host(x: Any) -> da.Array:
-    """Array with its chunks on the host, as NumPy arrays.
+    """Move the chunks of an array to the host, as NumPy arrays.
 
     Several threads copy chunks of 4 MiB and more through pinned memory. The memory of results that
     you have dropped is kept for later ones: up to 4 GiB, and 1/16 of the host's memory.
@@ -164,7 +164,7 @@ def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Arra
 
 @public("blockwise", dask=False)
 def from_npy(path: str | os.PathLike[str], chunks: Any = "auto") -> da.Array:
-    """Array of a .npy file; each task reads its own chunk.
+    """Open a .npy file as a lazy array; each task reads its own chunk.
 
     `to_gpu` reads chunks that are contiguous in the file, such as blocks of rows, from there
     straight into pinned memory.

@@ -37,7 +37,7 @@ def unique(
     equal_nan: bool = True,
     split_every: int | None = None,
 ) -> Any:
-    """Sorted distinct values; optionally their first indices, inverse indices and counts.
+    """Find the sorted distinct values; optionally first indices, inverse indices and counts.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def value_counts(
     normalize: bool = False,
     split_every: int | None = None,
 ) -> tuple[da.Array, da.Array]:
-    """Distinct values and how often each occurs, the most frequent first.
+    """Return the distinct values and their counts, the most frequent first.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def isin(
 
 @public("blockwise")
 def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da.Array:
-    """Return the indices at which to insert elements into a sorted array to keep its order.
+    """Find the indices at which to insert elements into a sorted array to keep its order.
 
     Parameters
     ----------

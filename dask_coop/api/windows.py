@@ -347,7 +347,7 @@ def move_rank(
 
 @like(move_sum)
 def move_argmin() -> None:
-    """Place of the minimum in a moving window along an axis, ignoring NaN.
+    """Index of the minimum in a moving window along an axis, ignoring NaN.
 
     Returns
     -------
@@ -371,7 +371,7 @@ def move_argmin() -> None:
 
 @like(move_argmin)
 def move_argmax() -> None:
-    """Place of the maximum in a moving window along an axis, ignoring NaN.
+    """Index of the maximum in a moving window along an axis, ignoring NaN.
 
     Examples
     --------

@@ -35,7 +35,7 @@ PAGES = {
     node.PAGE: lambda: node.figures(node.RESULTS),
     one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
     operations.PAGE: lambda: operations.figures(operations.RESULTS),
-    order.PAGE: lambda: order.figures(order.RESULTS),
+    order.PAGE: lambda: order.compared(order.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
     unchanged.PAGE: lambda: unchanged.figures(unchanged.RESULTS),
@@ -65,7 +65,7 @@ def test_plots_are_those_of_the_results(tmp_path: Path, module: Any) -> None:
     if module is accuracy:
         assert len(drawn) == 2 * len([*tmp_path.glob("*.json")])
     else:
-        assert {"dask.array", "rolling mean"} <= set(words(drawn))
+        assert {"times as fast as dask.array", "rolling mean"} <= set(words(drawn))
         drawn = [drawn]
     for path in drawn:
         assert words(path) == words(module.RESULTS / path.name), "write it anew"

@@ -28,7 +28,14 @@ def test_every_work_is_measured(monkeypatch: pytest.MonkeyPatch, processes: int)
 def test_what_would_take_too_long_is_left_out() -> None:
     assert [*scale.run([1, 10], [2], limit=-1)] == []
     machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P", "processes": 1}
-    row = {"chunks": 1, "workers": 1, "seconds": 1.0, "scheduler": 0.5, "idle": 0.2, "held": 0.0}
+    row = {
+        "chunks": 1_000,
+        "workers": 16,
+        "seconds": 1.0,
+        "scheduler": 0.5,
+        "idle": 0.2,
+        "held": 0.0,
+    }
     rows = [
         row | {"work": work, "contender": way}
         for work in scale.WORKS
@@ -36,8 +43,8 @@ def test_what_would_take_too_long_is_left_out() -> None:
     ]
     told = scale.figures({"machine": machine, "rows": rows})
     assert "no time left for it: 100 chunks on 1 workers; 100 chunks on 16 workers; " in told
-    assert '| sum | engine="collective" | 1 | 1 | 1.00 | 0.30 |' in told
-    assert "it is 300,000 s by dask.array, at 300,000 us a chunk" in told
+    assert '| sum | engine="collective" | 1,000 | 16 | 1.00 | 0.30 |' in told
+    assert "it is 300 s by dask.array, at 300 us a chunk" in told
 
 
 def test_plots_have_a_line_for_each_way(tmp_path: Path) -> None:

@@ -37,6 +37,6 @@ def test_figures_of_a_run() -> None:
     ]
     rows.append({"family": "matmul", "work": "w", "strategy": "bytes", "note": "not for floats"})
     machine = {"gpu": {"name": "A GPU"}, "date": "2026-01-01"}
-    told = "\n".join(strategies.compared("matmul", {"machine": machine, "rows": rows}))
-    assert "| work | auto | library | bytes | tiles | whole call |" in told
-    assert "| w | 12.5 | **9** |  | 1,234,500 | 18 |" in told
+    told = "\n".join(strategies.compared("matmul", {"machine": machine, "rows": rows}, "x.json"))
+    assert "| work | auto | library | bytes | tiles |" in told
+    assert "| w | 12.5 | **9** |  | 1,234,500 |" in told

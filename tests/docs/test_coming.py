@@ -8,8 +8,6 @@ import coming
 import dask.array as da
 import pytest
 
-import dask_coop
-
 TEXT = coming.PAGE.read_text()
 
 
@@ -18,14 +16,9 @@ def test_the_lists_are_those_of_the_package() -> None:
     assert coming.page() == TEXT, "python tools/coming.py --write"
 
 
-def test_what_is_named_is_there() -> None:
-    accessors = pytest.importorskip("dask_coop.xarray")
-    for name in re.findall(r"\bdc\.(\w+)", TEXT):
-        assert hasattr(dask_coop, name), name
+def test_functions_of_dask_are_there() -> None:
     for name in re.findall(r"\bda\.([a-z_]\w*)", TEXT):
         assert hasattr(da, name), name
-    for name in re.findall(r"\.coop\.(\w+)", TEXT):
-        assert hasattr(accessors.CoopDataArray, name), name
 
 
 def test_what_is_said_of_functions_is_said_of_some_that_are_there() -> None:

@@ -150,7 +150,7 @@ NOT_RUN = {
     "legate --gpus 4 SCRIPT": "a command",
     "legate --nodes 8 ...": "a command",
     "an array": "where arrays come from is no result",
-    "what a name is bound to is computed by and by": "when something is computed is no result",
+    "results are computed in the background": "when something is computed is no result",
 }
 
 #: What Dask's functions and ours are called with, where that is not `x` and ``axis=0``.

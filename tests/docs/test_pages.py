@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +15,7 @@ import dask.array as da
 import distributed
 import numpy as np
 import pytest
+import yaml
 from support.clusters import cluster
 from test_readme import REPOSITORY
 
@@ -105,6 +109,40 @@ def test_blocks_that_are_not_run_say_why() -> None:
     known = re.compile(r"(needs (a GPU|Slurm|several hosts)|starts a cluster)( and \w+)?")
     assert found
     assert not [why for why in found if not known.fullmatch(why)]
+
+
+#: A call of ours within a line of text or a table, such as `dc.to_gpu(x, keep=True)`.
+CALL = re.compile(r"\b(?:dc|dask_coop)\.([a-zA-Z]\w*)\(((?:[^()`]|\([^()`]*\))*)\)")
+#: Keywords of what `**` takes, or of another library's function of that name.
+PASSED_ON = {"to_zarr"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_in_text_and_tables_is_of_functions_and_keywords_that_there_are(page: Path) -> None:
+    text = "\n".join(re.findall(r"`[^`\n]+`", BLOCK.sub("", page.read_text())))
+    importlib.import_module("dask_coop.ndmeasure")
+    importlib.import_module("dask_coop.testing")
+    accessor = pytest.importorskip("dask_coop.xarray").CoopDataArray
+    for name in re.findall(r"\b(?:dc|dask_coop)\.([a-zA-Z]\w+)", text):
+        assert hasattr(dc, name), name
+    for name in re.findall(r"\.coop\.(\w+)\(", text):
+        assert hasattr(accessor, name), name
+    for name, arguments in CALL.findall(text):
+        taken = inspect.signature(getattr(dc, name)).parameters
+        for keyword in re.findall(r"(?:^|, )(\w+)=", re.sub(r"\([^()]*\)", "", arguments)):
+            assert keyword in taken or name in PASSED_ON, f"{name}({keyword}=)"
+
+
+@pytest.mark.parametrize("language", ["yaml", "bash"])
+def test_files_and_scripts_on_pages_have_no_wrong_syntax(language: str) -> None:
+    fenced = re.compile(rf"^```{language}\n(.*?)^```$", re.M | re.S)
+    found = [block for page in PAGES for block in fenced.findall(page.read_text())]
+    assert found
+    for block in found:
+        if language == "yaml":
+            assert yaml.safe_load(block)
+        else:
+            subprocess.run(["bash", "-n"], input=block, text=True, check=True)
 
 
 def test_all_blocks_are_looked_at() -> None:

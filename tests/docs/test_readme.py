@@ -7,10 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from support.processes import REPOSITORY, beside
+
+import dask_coop
 
 README = REPOSITORY / "README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").glob("**/*.md"))]
@@ -39,6 +42,21 @@ def test_the_ten_lines_are_ten_and_run(tmp_path: Path) -> None:
     assert std == pytest.approx(12**-0.5, abs=0.01)
     assert sum(map(int, re.findall(r"\b\d{5}\b", printed))) == 4096**2
     assert float(printed.split()[-1]) == pytest.approx(4096 / 2, rel=0.01)
+
+
+def test_functions_beside_those_of_other_libraries_are_there() -> None:
+    table = README.read_text().partition("## Beside other libraries")[2].partition("\nTake ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    named = [name for _, ours, _ in rows for name in re.findall(r"`(\w+)`", ours)]
+    assert len(named) > 20
+    import_module("dask_coop.ndmeasure")
+    assert not [name for name in named if not hasattr(dask_coop, name)]
+
+
+def test_badges_have_the_versions_of_the_requirements() -> None:
+    text = README.read_text()
+    for name, first, last in re.findall(r"badge/(python|numpy)-([\d.]+)_to_([\d.]+)-", text):
+        assert f"{name} {first} to {last}" in text.lower().partition("## requirements")[2]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,6 @@ def test_one_read_and_no_accessor(made: dict[str, Any]) -> None:
 def test_all_methods_are_named() -> None:
     from dask_coop.xarray import CoopDataArray
 
-    table = PAGE.read_text().partition("## What there is")[2].partition("\n\n`help(")[0]
+    table = PAGE.read_text().partition("## Methods")[2].partition("\n\n`help(")[0]
     named = re.findall(r"`(\w+)`", re.sub(r"`dim`", "", table))
     assert sorted(named) == sorted(name for name in vars(CoopDataArray) if name[0] != "_")

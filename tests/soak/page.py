@@ -20,7 +20,7 @@ FOLDER = REPOSITORY / "benchmarks" / "results" / "soak"
 RESULTS = {"numpy": FOLDER / "cpu.json", "cupy": FOLDER / "gpu.json"}
 PAGE = REPOSITORY / "docs" / "reliability.md"
 
-#: What there is none of where all is well, in words.
+#: Kinds of faults, in words.
 FAULTS = {
     "wrong": "wrong results",
     "lost": "results lost while no worker was killed or retired",
@@ -45,11 +45,11 @@ def machine(xp: Any) -> dict[str, Any]:
 
 
 def faults(report: dict[str, Any]) -> dict[str, list[str]]:
-    """Return what was found, by what there is to be none of."""
+    """Return the faults of a run by their kind."""
     found = {words: report[name] for name, words in FAULTS.items() if name in report}
     phases = report.get("phases", {})
     return found | {
-        f"broken promises of the phase {name}": phase["faults"] for name, phase in phases.items()
+        f"broken promises in phase {name}": phase["faults"] for name, phase in phases.items()
     }
 
 
@@ -61,63 +61,33 @@ def summary(report: dict[str, Any]) -> str:
     parts = [f"{report['date']}. {tables.versions_of(report)}. {machine}."]
     if "calls" in report:
         parts.append(of_calls(report))
-    there_were = [[words, str(len(found))] for words, found in faults(report).items()]
-    parts.append(tables.table(["what there was none to be of", "there were"], there_were))
-    if phases := report.get("phases"):
-        parts.append(of_phases(phases))
-    if "calls" in report:
-        parts += details(report)
+    found = [[words, str(len(each))] for words, each in faults(report).items()]
+    parts.append(tables.table(["must be zero", "found"], found))
+    if len(report.get("rounds", ())) >= 4:
+        parts.append(used(report["rounds"]))
     return "\n\n".join(parts)
 
 
 def of_calls(report: dict[str, Any]) -> str:
-    """Say how many random calls there were, and what of them."""
+    """Return a sentence on the random calls."""
     by = report["by"]
     return (
-        f"{count(report):,} random calls in {report['seconds']:,} s, seed {report['seed']}: "
-        f"{by.get('collective', 0):,} by collectives, of which "
-        f"{sum(report['fell back'].values()):,} fell back on graphs, and "
-        f"{by.get('graph', 0):,} by graphs. {report['raised']:,} were to raise what their monoid "
-        f"raises, and did. {report['lost with a worker']:,} asked for results of scans that had "
-        "been lost with a worker, and raised `CancelledError`."
+        f"{count(report):,} random calls in {report['seconds']:,} s: "
+        f"{by.get('collective', 0):,} collectives, of which "
+        f"{sum(report['fell back'].values()):,} fell back to graphs, and {by.get('graph', 0):,} "
+        f"graphs. {report['raised']:,} calls raised the error of their monoid, as they must. "
+        f"{report['lost with a worker']:,} asked for a scan's result that was lost with a worker, "
+        "and raised `CancelledError`."
     )
-
-
-def of_phases(phases: dict[str, dict[str, Any]]) -> str:
-    """Return what the phases did, as a table."""
-    rows = []
-    for name, phase in phases.items():
-        counts = {**phase["counts"], "calls that ran as graphs": sum(phase["fell back"].values())}
-        done = ", ".join(f"{what}: {n:,}" for what, n in counts.items())
-        rows.append([name, phase["promise"], done, f"{phase['seconds']:.0f}"])
-    return tables.table(["phase", "what holds in it", "what was done", "seconds"], rows)
-
-
-def details(report: dict[str, Any]) -> list[str]:
-    """Return the tables of random calls."""
-    events = dict(report["events"])
-    vain = sum(events.pop(name) for name in [*events] if name.endswith(", in vain"))
-    parts = [
-        tables.table(
-            ["event", "times"],
-            [[name, f"{n:,}"] for name, n in sorted(events.items())]
-            + [["begun, but what it needed had gone", f"{vain:,}"]],
-        ),
-    ]
-    if report["fell back"]:
-        reasons = sorted(report["fell back"].items(), key=lambda each: (-each[1], each[0]))
-        rows = [[reason.replace("|", "/"), f"{n:,}"] for reason, n in reasons]
-        parts.append(tables.table(["why a collective ran as a graph", "times"], rows))
-    if len(report["rounds"]) >= 4:
-        parts.append(used(report["rounds"]))
-    return parts
 
 
 def figures() -> str:
     """Return the figures of the last runs, by chunks."""
     parts = []
     for path, words in zip(RESULTS.values(), ("NumPy", "CuPy"), strict=True):
-        parts += [f"### With chunks of {words}", summary(json.loads(path.read_text()))]
+        parts += [f"### {words} chunks", summary(json.loads(path.read_text()))]
+        link = f"../benchmarks/results/soak/{path.name}"
+        parts.append(f"[{path.name}]({link}) has events, fallbacks and all phases.")
     return "\n\n".join(parts)
 
 

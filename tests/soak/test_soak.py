@@ -77,8 +77,8 @@ def test_a_broken_promise_is_found() -> None:
     assert report["counts"] == {"calls": 2}
     assert not is_late
     found = page.faults({"phases": {"one": report}})
-    assert found == {"broken promises of the phase one": report["faults"]}
-    assert "| broken promises of the phase one | 3 |" in page.summary(
+    assert found == {"broken promises in phase one": report["faults"]}
+    assert "| broken promises in phase one | 3 |" in page.summary(
         page.machine(np) | {"phases": {"one": report}}
     )
 

@@ -117,7 +117,7 @@ def differing(how: str) -> Iterator[None]:
 
 
 def report() -> Report:
-    """Report which functions were called in this process, and which library served them.
+    """Report which functions were called in this process and which library served them.
 
     Returns
     -------

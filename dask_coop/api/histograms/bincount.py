@@ -37,7 +37,7 @@ def bincount(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Count how often each integer occurs, from 0 on.
+    """Count the occurrences of each non-negative integer.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def bincount(
 
 @public("blockwise")
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
-    """Bin index of each element.
+    """Return the bin index of each element.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def histogram(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> Histogram:
-    """Histogram of the elements of an array, of all or along given axes.
+    """Compute the histogram of an array, of all elements or along the given axes.
 
     Parameters
     ----------

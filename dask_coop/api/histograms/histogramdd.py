@@ -55,7 +55,7 @@ def histogramdd(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> Histogram:
-    """Histogram of points in several dimensions.
+    """Compute the multidimensional histogram of points.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def histogram2d(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> Histogram2D:
-    """Histogram of pairs of coordinates.
+    """Compute the two-dimensional histogram of two coordinates.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ _waiting: WhenImported | None = None
 
 
 def install(chunks: Chunks = "numpy") -> None:
-    """Replace Dask's and xarray's functions by this library's, in this process.
+    """Replace Dask's and xarray's functions with this library's, in this process.
 
     From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and xarray's reductions call functions of
     this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, flox's groups and
@@ -89,7 +89,7 @@ def install(chunks: Chunks = "numpy") -> None:
 
 
 def uninstall() -> None:
-    """Restore the functions of others that `install` has replaced.
+    """Restore the functions that `install` has replaced.
 
     Results that were made in between stay as they are. Blocks with `installed` keep this library's
     functions until they end.
@@ -103,7 +103,7 @@ def uninstall() -> None:
 
 @contextmanager
 def installed(chunks: Chunks = "numpy") -> Iterator[None]:
-    """Replace Dask's and xarray's functions by this library's, in a block of code.
+    """Replace Dask's and xarray's functions with this library's, in a block of code.
 
     Parameters
     ----------

@@ -242,7 +242,7 @@ def reduce(
     *,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]:
-    """Combine array elements over the given axes by a user's monoid or a ufunc.
+    """Reduce array elements over the given axes by a monoid or a ufunc.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def scan(
     segments: Any = None,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]:
-    """Scan of array elements along an axis by a monoid or a ufunc.
+    """Scan array elements along an axis by a monoid or a ufunc.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def average(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> Any:
-    """Weighted average of array elements over the given axes, as `numpy.average` has it.
+    """Compute the weighted average over the given axes, as `numpy.average` does.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> da.Array:
-    """Covariance matrix of variables, as `numpy.cov` has it.
+    """Estimate a covariance matrix, as `numpy.cov` does.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def cov(
 
 @public("blockwise")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> da.Array:
-    """Correlation coefficients of variables, as `numpy.corrcoef` has them.
+    """Return Pearson correlation coefficients, as `numpy.corrcoef` does.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def linregress(
     split_every: SplitEvery = None,
     engine: Engine = "auto",
 ) -> LinregressResult:
-    """Least-squares regression of lines of elements, as `scipy.stats.linregress` has it.
+    """Calculate linear least-squares regressions, as `scipy.stats.linregress` does.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def sigma_clip(
     masked: bool = True,
     return_bounds: bool = False,
 ) -> Any:
-    """Clip the elements that lie several deviations from the centre of their line, repeatedly.
+    """Perform sigma clipping along an axis: remove elements far from the centre, repeatedly.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def sigma_clip(
 def median_abs_deviation(
     x: Any, axis: Axis = 0, *, scale: float | str = 1.0, nan_policy: str = "propagate"
 ) -> da.Array:
-    """Median of the absolute deviations from the median, along some axes.
+    """Compute the median absolute deviation along the given axes.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def median_abs_deviation(
 
 @public("blockwise", dask=False)
 def mad_std(data: Any, axis: Axis = None, *, ignore_nan: bool = False) -> da.Array:
-    """Estimate the standard deviation by the median of the absolute deviations.
+    """Estimate a robust standard deviation from the median absolute deviation.
 
     Parameters
     ----------
