@@ -7,6 +7,7 @@ that changes of public names and parameters are seen.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def signature(name: str, function: Any) -> str:
     if inspect.isclass(function) and issubclass(function, BaseException):
         return name
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
-    shown = inspect.Signature(plain)
+    # A function that is a default has its address in its repr.
+    shown = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(inspect.Signature(plain)))
     return f"{name}{shown}"
 
 
