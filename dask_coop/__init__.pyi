@@ -1109,6 +1109,9 @@ def last_run(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
+def lfilter(
+    b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None, *, method: str = "reduce-then-scan"
+) -> da.Array | tuple[da.Array, da.Array]: ...
 def linregress(
     x: Any,
     y: Any,
@@ -2377,6 +2380,9 @@ def sort(
     stable: bool | None = None,
     descending: bool | None = None,
 ) -> da.Array: ...
+def sosfilt(
+    sos: Any, x: Any, axis: int = -1, zi: Any = None, *, method: str = "reduce-then-scan"
+) -> da.Array | tuple[da.Array, da.Array]: ...
 @overload
 def std(
     a: _L,
@@ -2638,6 +2644,7 @@ __all__ = [
     "kurtosis",
     "label",
     "last_run",
+    "lfilter",
     "linregress",
     "logcumsumexp",
     "longest_run",
@@ -2694,6 +2701,7 @@ __all__ = [
     "sigma_clip",
     "skew",
     "sort",
+    "sosfilt",
     "std",
     "sum",
     "to_gpu",
