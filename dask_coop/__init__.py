@@ -32,7 +32,7 @@ Groups
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
     move_rank, move_argmin, move_argmax, box_filter, integral_image, coarsen, pyramid, ffill, bfill,
-    ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid
+    ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid, lfilter, sosfilt
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
@@ -162,6 +162,7 @@ from dask_coop.api.selection import (
     nonzero,
     select,
 )
+from dask_coop.api.signals.filters import lfilter, sosfilt
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import from_npy, to_gpu, to_host
@@ -269,6 +270,7 @@ __all__ = [
     "label",
     "last_run",
     "lexsort",
+    "lfilter",
     "linregress",
     "logcumsumexp",
     "longest_run",
@@ -326,6 +328,7 @@ __all__ = [
     "sigma_clip",
     "skew",
     "sort",
+    "sosfilt",
     "std",
     "sum",
     "to_gpu",

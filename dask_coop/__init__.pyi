@@ -751,11 +751,12 @@ def ewm_mean(
     *,
     alpha: float | None = None,
     span: float | None = None,
-    halflife: float | None = None,
+    halflife: Any = None,
     com: float | None = None,
     adjust: bool = True,
     ignore_na: bool = False,
     min_periods: int = 0,
+    times: Any = None,
     method: str = "reduce-then-scan",
     segments: Any = None,
     engine: Engine = "auto",
@@ -767,11 +768,12 @@ def ewm_mean(
     *,
     alpha: float | None = None,
     span: float | None = None,
-    halflife: float | None = None,
+    halflife: Any = None,
     com: float | None = None,
     adjust: bool = True,
     ignore_na: bool = False,
     min_periods: int = 0,
+    times: Any = None,
     method: str = "reduce-then-scan",
     segments: Any = None,
     engine: Engine = "auto",
@@ -1119,6 +1121,9 @@ def last_run(
     engine: Engine = "auto",
 ) -> da.Array: ...
 def lexsort(keys: Any, axis: int = -1) -> da.Array: ...
+def lfilter(
+    b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None, *, method: str = "reduce-then-scan"
+) -> da.Array | tuple[da.Array, da.Array]: ...
 def linregress(
     x: Any,
     y: Any,
@@ -2419,6 +2424,9 @@ def sort(
     stable: bool | None = None,
     descending: bool | None = None,
 ) -> da.Array: ...
+def sosfilt(
+    sos: Any, x: Any, axis: int = -1, zi: Any = None, *, method: str = "reduce-then-scan"
+) -> da.Array | tuple[da.Array, da.Array]: ...
 @overload
 def std(
     a: _L,
@@ -2684,6 +2692,7 @@ __all__ = [
     "label",
     "last_run",
     "lexsort",
+    "lfilter",
     "linregress",
     "logcumsumexp",
     "longest_run",
@@ -2741,6 +2750,7 @@ __all__ = [
     "sigma_clip",
     "skew",
     "sort",
+    "sosfilt",
     "std",
     "sum",
     "to_gpu",

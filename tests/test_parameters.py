@@ -31,6 +31,13 @@ GIVEN_ELSEWHERE = {
     "algebra.statistics._spread(masked)": "callers of a row's `finish` give it",
     "algebra.statistics._spread(skipna)": "callers of a row's `finish` give it",
     "cluster.monitor.performance_report(code)": "distributed calls this handler",
+    **dict.fromkeys(
+        (
+            *(f"graph.tasks.prefixes({name})" for name in ("above", "position")),
+            *(f"graph.signals.filters.prefixes({name})" for name in ("above", "position")),
+        ),
+        "the spine of a scan gives it to either",
+    ),
     "graph.unique.find(index)": "a task gives it, from a dictionary of keywords",
     "graph.unique.find(origin)": "a task gives it, from a dictionary of keywords",
     "graph.windows.lift_deviations(threads)": "a task calls it in the place of another function",

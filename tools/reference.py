@@ -23,7 +23,7 @@ SECTIONS = {
     "Histograms": "histograms",
     "Order and selection": "order topk selection unique ranks",
     "Groups": "groups",
-    "Windows and gaps": "windows fills",
+    "Windows and gaps": "windows fills signals",
     "Runs": "runs",
     "Pictures": "pictures",
     "Matrices": "linalg",

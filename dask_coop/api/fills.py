@@ -20,6 +20,7 @@ from dask_coop.api.arguments import rechunk
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
+from dask_coop.api.signals.times import MEANS, with_decays
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
@@ -128,11 +129,12 @@ def ewm_mean(
     *,
     alpha: float | None = None,
     span: float | None = None,
-    halflife: float | None = None,
+    halflife: Any = None,
     com: float | None = None,
     adjust: bool = True,
     ignore_na: bool = False,
     min_periods: int = 0,
+    times: Any = None,
     method: str = "reduce-then-scan",
     segments: Any = None,
     engine: Engine = "auto",
@@ -146,9 +148,9 @@ def ewm_mean(
     axis : int
         The axis to average along.
     alpha, span, halflife, com : float
-        Exactly one of them. Each step multiplies the weight of older elements by ``1 - alpha``,
-        with ``0 < alpha <= 1``; alpha is also ``2 / (span + 1)``, ``1 - exp(-log(2) / halflife)``
-        or ``1 / (com + 1)``.
+        Exactly one of them, unless there are `times`. Each step multiplies the weight of older
+        elements by ``1 - alpha``, with ``0 < alpha <= 1``; alpha is also ``2 / (span + 1)``,
+        ``1 - exp(-log(2) / halflife)`` or ``1 / (com + 1)``.
     adjust : bool
         Whether the mean weights all elements so far by 1, ``1 - alpha``, ``(1 - alpha)**2`` and so
         on, from the newest back; if False, it is ``alpha`` times the new element plus ``1 - alpha``
@@ -157,11 +159,17 @@ def ewm_mean(
         Whether only elements other than NaN are steps.
     min_periods : int
         The smallest number of elements other than NaN for a mean; with fewer the result is NaN.
+    times : dask.array.Array or array_like, optional
+        A date or a number for each element along `axis`, in their order. Weights are then halved in
+        the time `halflife`: a duration for dates, such as a `numpy.timedelta64` or pandas'
+        ``"4 days"``. With `adjust` there may be one of `alpha`, `span` and `com` besides, and
+        weights are multiplied by ``1 - alpha`` in that time. Without it, a mean is what is left of
+        the weight 1 of the one before, and the new element has the other fraction.
     method, segments
         As for :func:`dask_coop.cumsum`.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.cumsum`. A graph takes over if `min_periods` is 2 or more, since it
-        then scans an array that tasks make from the chunks.
+        As for :func:`dask_coop.cumsum`. A graph takes over if `min_periods` is 2 or more or there
+        are `times`, since it then scans an array that tasks make from the chunks.
 
     Returns
     -------
@@ -172,7 +180,8 @@ def ewm_mean(
     ------
     TypeError, AxisError, ValueError
         As for :func:`dask_coop.cumsum`, and unless exactly one of `alpha`, `span`, `halflife` and
-        `com` is given and in its range.
+        `com` is given and in its range; if `times` do not fit, are missing, or `halflife` is no
+        duration above 0.
 
     Notes
     -----
@@ -188,6 +197,21 @@ def ewm_mean(
     >>> dc.ewm_mean(da.from_array([0.0, 1.0, 2.0], chunks=2), alpha=0.5).compute().round(4)
     array([0.    , 0.6667, 1.4286])
     """
+    if times is not None:
+        if executor.runner() is not None:
+            raise Declined("pairs are made by tasks, which take chunks of two arrays")
+        others = {"alpha": alpha, "span": span, "com": com}
+        is_alone = all(value is None for value in others.values())
+        if not (is_alone or adjust):
+            raise ValueError("ewm_mean takes halflife alone beside times if adjust is False")
+        kept = 0.5 if is_alone else 1 - _alpha("ewm_mean", **others)
+        array = asanyarray(x)
+        element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+        bind(weighted_sum(0.5, False), element, element, "ewm_mean")
+        along = validate_axis(axis, array.ndim)
+        pairs = with_decays("ewm_mean", array, along, times, halflife, kept, bool(ignore_na))
+        row = MEANS[bool(adjust)]
+        return _weigh("ewm_mean", row, pairs, along, min_periods, method, segments, element)
     weight = _alpha("ewm_mean", alpha=alpha, span=span, halflife=halflife, com=com)
     monoid = weighted_mean(weight, bool(adjust), bool(ignore_na))
     return _weigh("ewm_mean", monoid, asanyarray(x), axis, min_periods, method, segments)

@@ -20,6 +20,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Steps
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.filters import Filter
 from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -235,6 +236,21 @@ class ChunkBackend(Protocol):
             Of any shape and strides; not empty.
         structure : numpy.ndarray of bool
             The neighbours that connect, of length 3 along each axis, and symmetric.
+        """
+
+    def filter_lines(
+        self, of: Filter, x: Array, delays: np.ndarray[Any, Any] | None = None
+    ) -> tuple[Array, np.ndarray[Any, Any]]:
+        """Return the filtered lines of `x`, in ``of.dtype``, and the delays behind them.
+
+        Parameters
+        ----------
+        of : Filter
+        x : array
+            Of any shape and strides; may be empty.
+        delays : numpy.ndarray, optional
+            Those before `x`, of float64 or complex128, by default zeros: all sections' along the
+            first axis, and the other axes of `x`.
         """
 
     def matmul(

@@ -140,6 +140,7 @@ move = _refusing("move_{0.statistic}")
 order_statistics = _refusing("quantile")
 codes = lift_groups = _refusing("groupby_reduce")
 label = _refusing("label")
+filter_lines = _refusing("lfilter")
 digitize, isin, searchsorted = map(_refusing, ("digitize", "isin", "searchsorted"))
 transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort", "matmul"))
 merge_sorted = sort

@@ -91,7 +91,7 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
             key = (f"{name}-lift-{token}", *index)
             states[key] = take_first(index, key, tasks.upsweep, op, spec, **shared(threads))
             lifted.append(key)
-        groups = _spine(states, partial, lifted, size, name, token, line)
+        groups = spine(states, partial, lifted, size, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             group, position = divmod(j - 1, size)
@@ -204,23 +204,33 @@ def group_size(op: Operation, spec: ScanSpec, x: Array) -> int:
     return at_a_time(GROUP, block_bytes(op, x, (spec.axis,)))
 
 
-def _spine(
-    layer: Layer, op: Operation, lifted: list[Key], size: int, name: str, token: str, line: Key
+def spine(
+    layer: Layer,
+    op: Any,
+    lifted: list[Key],
+    size: int,
+    name: str,
+    token: str,
+    line: Key,
+    functions: tuple[Callable[..., Any], Callable[..., Any]] = (tasks.combine, tasks.prefixes),
 ) -> list[Key]:
-    """Add the tasks that make base sums of a line's states; return one key for each group."""
+    """Add the tasks that make base sums of a line's states; return one key for each group.
+
+    The `functions` combine states of `op`, and return all their prefixes.
+    """
 
     def add(key: Key, function: Any, states: Sequence[Key], **above: Any) -> Key:
         layer[key] = Task(key, function, op=op, states=refs(states), **above)
         return key
 
     def total(level: int, g: int, states: Sequence[Key]) -> Key:
-        return add((f"{name}-total-{token}", *line, *at(level), g), tasks.combine, states)
+        return add((f"{name}-total-{token}", *line, *at(level), g), functions[0], states)
 
     def bases(level: int, g: int, states: Sequence[Key], above: Key | None, position: int) -> Key:
         base = {} if above is None else {"above": TaskRef(above), "position": position}
         kind = "spine" if level else "base"
         key = (f"{name}-{kind}-{token}", *line, *at(level), g)
-        return add(key, tasks.prefixes, states, **base)
+        return add(key, functions[1], states, **base)
 
     def at(level: int) -> tuple[int, ...]:
         return (level,) if level else ()

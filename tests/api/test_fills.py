@@ -448,6 +448,48 @@ def test_xarray_gives_the_same(limit: int | None) -> None:
         np.testing.assert_array_equal(dc.bfill(lazy, axis, limit), whole.bfill(dim, limit))
 
 
+@pytest.mark.parametrize(("adjust", "ignore_na"), [*product((True, False), repeat=2)])
+def test_means_by_times_are_pandas(xp: Any, adjust: bool, ignore_na: bool) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    hours = np.cumsum(rng.integers(0, 30, 60))
+    times = np.datetime64("2020-01-01", "s") + hours.astype("m8[h]")
+    flags: dict[str, Any] = {"adjust": adjust, "ignore_na": ignore_na}
+    for dtype, least, chunks in (("f8", 0, ((0, 1, 9, 50), 2)), ("f4", 3, (7, 1))):
+        x = gappy((60, 2), dtype, 0.3)
+        frame = pandas.DataFrame(x.astype("f8"))
+        weighted = frame.ewm(halflife="6h", times=times, min_periods=least, **flags)
+        lazy, tolerance = to_chunks(xp, x, chunks), 1e-10 if dtype == "f8" else 2e-5
+        for at, half in (
+            (times, np.timedelta64(6, "h")),
+            (da.from_array(times, chunks=9), "6h"),
+            (hours, 6),
+        ):
+            found = dc.ewm_mean(lazy, 0, halflife=half, times=at, min_periods=least, **flags)
+            assert found.dtype == dtype
+            assert found.chunks == lazy.chunks
+            expected = weighted.mean()
+            np.testing.assert_allclose(to_numpy(xp, found), expected, tolerance, tolerance)
+    if adjust:
+        expected = frame[0].ewm(halflife="6h", times=times, com=3, **flags).mean()
+        found = dc.ewm_mean(lazy[:, 0], halflife="6h", times=times, com=3, **flags)
+        np.testing.assert_allclose(to_numpy(xp, found), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_times_that_do_not_fit_are_refused() -> None:
+    x, times = da.ones(3, chunks=2), np.array(["2020-01-01"] * 3, "M8[s]")
+    for given_as, error, message in (
+        ({"times": times, "halflife": 3}, TypeError, "halflife of ewm_mean must be a duration"),
+        ({"times": times[1:], "halflife": "1h"}, ValueError, "for each of 3 elements along axis 0"),
+        ({"times": times, "halflife": "0h"}, ValueError, "must be above 0"),
+        ({"times": [1, 2, 3]}, ValueError, "must be above 0"),
+        ({"times": [1, np.nan, 3], "halflife": 1}, ValueError, "must not be missing"),
+        ({"times": [1, 2, 3], "halflife": 1, "com": 1, "adjust": False}, ValueError, "alone"),
+    ):
+        with pytest.raises(error, match=message):
+            dc.ewm_mean(x, **given_as)
+
+
 SPREADS = ("ewm_var", "ewm_std", "ewm_cov", "ewm_corr")
 
 

@@ -25,6 +25,7 @@ import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api.monoids import monoid as custom_monoid
+from dask_coop.api.signals.times import MEANS
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import usual
@@ -682,6 +683,7 @@ def operation(monoid: Any, dtype: str) -> Any:
         ("sm_90", GREATEST, "f4"),
         ("sm_75", VECTOR, "i4"),
         ("sm_90", HASHES, "u1"),
+        *(("sm_90", mean, "c16") for mean in MEANS.values()),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -186,6 +186,8 @@ class Case:
         Whether Dask's function of that name is called, with ours in its place.
     strategy : tuple of str, optional
         The family of strategies that the function reads, and the name that it reads.
+    before : tuple
+        Literals and NumPy arrays that are passed by position before the inputs.
     """
 
     family: str
@@ -197,6 +199,7 @@ class Case:
     compiled: bool = False
     installed: bool = False
     strategy: tuple[str, str] | None = None
+    before: tuple[Any, ...] = ()
 
     @property
     def x(self) -> Array:
@@ -219,7 +222,7 @@ class Case:
         options = {name: self.option(name) for name in self.options}
         with dc.installed() if self.installed else nullcontext():
             function = attrgetter(self.function)(da if self.installed else dc)
-            result = function(*self._in_lists(inputs), **named, **options)
+            result = function(*self.before, *self._in_lists(inputs), **named, **options)
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(
             itertools.chain.from_iterable(
@@ -244,7 +247,7 @@ class Case:
     def code(self, xp: Any) -> str:
         """Return the call as a line of Python."""
         inputs = [operand.code(xp) for operand in self.inputs]
-        arguments = inputs
+        arguments = [*map(show, self.before), *inputs]
         if self.together:
             arguments = [f"[{', '.join(some)}]" for some in self._in_lists(inputs)]
         arguments += [f"{name}={operand.code(xp)}" for name, operand in self.operands.items()]

@@ -10,7 +10,7 @@ import numpy as np
 from support.spreads import spread_out
 
 from fuzz import draw, scans
-from fuzz.case import Array, Case
+from fuzz.case import Array, Case, Operand
 from fuzz.exact import EPS, Expected
 
 SPREADS = ("ewm_sum", "ewm_var", "ewm_std")
@@ -32,6 +32,7 @@ def draw_gaps(rng: draw.Generator) -> Case:
     dtypes = draw.FLOATS if name.startswith("ewm") else draw.FLOATS + draw.COMPLEX
     array = rng.normal(0, draw.pick(rng, [1, 100]), sides).astype(draw.pick(rng, dtypes))
     array[rng.random(sides) < draw.pick(rng, [0, 0.1, 0.6, 0.98, 1])] = np.nan
+    times = None
     options: dict[str, Any] = {"axis": int(rng.integers(0, len(sides)))}
     if draw.chance(rng, 0.4):
         options["method"] = draw.pick(rng, scans.METHODS)
@@ -41,10 +42,16 @@ def draw_gaps(rng: draw.Generator) -> Case:
         options |= {key: draw.chance(rng, 0.5) for key in (*flags, "ignore_na")}
         if name == "ewm_mean" and draw.chance(rng, 0.3):
             options["min_periods"] = int(rng.integers(0, 6))
+        if name == "ewm_mean" and draw.chance(rng, 0.3):
+            times = np.cumsum(rng.integers(0, 5, sides[options["axis"]]))
+            options = {key: v for key, v in options.items() if key not in ("alpha", "com", "span")}
+            options["halflife"] = 3.0
     elif draw.chance(rng, 0.6):
         options["limit"] = int(rng.integers(1, draw.pick(rng, [4, 60])))
     x = draw.operand(rng, array)
     operands = scans.segments(rng, x, options["axis"])
+    if times is not None:
+        operands["times"] = Operand(times, draw.chunks(rng, times.shape), x.axes[options["axis"]])
     return Case("gaps", name, (x,), operands, options, compiled=draw.chance(rng, 0.4))
 
 
@@ -59,7 +66,7 @@ def expect_gaps(case: Case) -> list[Expected]:
     heads = np.broadcast_to(heads, lines.shape)
     averages = case.function.startswith("ewm")
     result = np.empty(lines.shape, "f8" if averages else x.dtype)
-    is_pandas = HAS_PANDAS and not heads.any() and not _is_half(case)
+    is_pandas = HAS_PANDAS and not heads.any() and (not _is_half(case) or "times" in case.operands)
     find = (_pandas if is_pandas else _average) if averages else _fill
     find = _spread if case.function in SPREADS else find
     for at in np.ndindex(lines.shape[:-1]):
@@ -108,6 +115,8 @@ def _pandas(case: Case, line: Array, heads: Array) -> Array:
 
     names = {*case.options} & {"alpha", "com", "span", "halflife", "adjust", "ignore_na"}
     options = {name: case.option(name) for name in names}
+    if (times := case.operand("times")) is not None:
+        options |= {"times": times.astype("M8[s]"), "halflife": pd.Timedelta(seconds=3)}
     weighted = pd.Series(line.astype("f8")).ewm(
         **options, min_periods=case.option("min_periods") or 0
     )
@@ -127,7 +136,12 @@ def _average(case: Case, line: Array, heads: Array) -> list[float]:
     new = 1.0 if case.option("adjust", True) else _alpha(case)
     mean = weight = 0.0
     count, found = 0, []
-    for element, begins in zip(line.astype("f8").tolist(), heads.tolist(), strict=True):
+    left = np.full(len(line), kept)
+    if (times := case.operand("times")) is not None:
+        left = 0.5 ** (np.diff(times, prepend=times[:1]) / 3)
+    for element, begins, kept in zip(line.astype("f8").tolist(), heads.tolist(), left, strict=True):
+        if times is not None and not case.option("adjust", True):
+            new = 1 - weight * kept
         count = 0 if begins else count
         valid = element == element
         weight *= kept if valid or not case.option("ignore_na", False) else 1

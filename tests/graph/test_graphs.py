@@ -22,7 +22,7 @@ from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
 from distributed import Client
-from scipy import ndimage, stats
+from scipy import ndimage, signal, stats
 from support import runs
 from support.calls import refuse
 from support.clusters import cluster
@@ -138,6 +138,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "ewm_cov": dc.ewm_cov(x, x + 1, axis=1, com=3, min_periods=2),
         "ewm_corr": dc.ewm_corr(x, 9 - x, axis=0, com=3),
         "cumulative_trapezoid": dc.cumulative_trapezoid(x, axis=0),
+        "lfilter": dc.lfilter([1.0, 2.0], [1.0, -0.5], x, axis=0),
+        "sosfilt": dc.sosfilt([[1.0, 0, 0, 1, -0.5, 0]], x, method="sequential"),
         "longest_run": dc.longest_run(x > 4, axis=0),
         "count_runs": dc.count_runs(x > 4, min_length=2),
         "count_in_runs": dc.count_in_runs(x > 4, axis=0, min_length=2),
@@ -312,6 +314,8 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "coarsen": dc.coarsen(np.sum, x, {}),
         "pyramid": dc.pyramid(x, 1)[0],
         "integral_image": dc.integral_image(x, ()),
+        "lfilter": dc.lfilter([1.0], [1.0, 0.5], x.reshape(1)),
+        "sosfilt": dc.sosfilt([[1.0, 0, 0, 1, 0.5, 0]], x.reshape(1)),
         "label": dc.label(x)[0],
         "sequential cumsum": dc.cumsum(x, method="sequential"),
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
@@ -502,6 +506,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "move_var": moved("var", array, 4, axis=0, ddof=1),
         "move_min": moved("min", array, 6, 1, axis=0),
         "move_max": moved("max", array, 2),
+        "lfilter": signal.lfilter([1.0, 2.0], [1.0, -0.5], array, 0),
+        "sosfilt": signal.sosfilt([[1.0, 0, 0, 1, -0.5, 0]], array),
         "integral_image": array.cumsum(0).cumsum(1),
         "deviations from the median": stats.median_abs_deviation(array),
         "deviation from the median": stats.median_abs_deviation(array, None, scale="normal"),

@@ -15,6 +15,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
+from dask_coop.algebra.filters import Filter
 from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -64,6 +65,9 @@ from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
 from dask_coop.meters import TO_GPU, TO_HOST, timed
 
 Array = Any
+
+#: The elements that one launch of CuPy's filters takes, whose positions have 32 bits.
+_MOST_FILTERED = (1 << 31) - 1
 
 #: cudaErrorInsufficientDriver and cudaErrorNoDevice.
 _WITHOUT_GPU = (35, 100)
@@ -195,6 +199,51 @@ def label(x: Array, structure: np.ndarray[Any, Any]) -> Array:
 
     with x.device:
         return ndimage.label(contiguous(x), structure)[0]
+
+
+def filter_lines(
+    of: Filter, x: Array, delays: np.ndarray[Any, Any] | None = None
+) -> tuple[Array, np.ndarray[Any, Any]]:
+    """Return the filtered lines of the chunk `x`, by CuPy, and the delays behind them."""
+    delays = of.begin(x.shape, delays)
+    if x.size > _MOST_FILTERED and x.shape[of.axis] > 1:
+        halves = []
+        for half in cupy.array_split(x, 2, of.axis):
+            y, delays = filter_lines(of, half, delays)
+            halves.append(y)
+        return cupy.concatenate(halves, of.axis), delays
+    with x.device:
+        y = cupy.moveaxis(x.astype(of.dtype, copy=False), of.axis, -1)
+        before = cupy.moveaxis(cupy.asarray(delays.astype(of.dtype)), 0, -1)
+        behind, at = [], 0
+        for (b, a), order in zip(of.padded(), of.orders, strict=True) if x.size else ():
+            y, after = _filter(b, None if of.is_finite else a, y, before[..., at : at + order])
+            behind.append(after)
+            at += order
+        if behind:
+            delays = cupy.moveaxis(cupy.concatenate(behind, -1), -1, 0).get().astype(delays.dtype)
+        return cupy.ascontiguousarray(cupy.moveaxis(y, -1, of.axis)), delays
+
+
+def _filter(b: Any, a: Any, x: Array, delays: Array) -> tuple[Array, Array]:
+    """Return lines filtered by a section along the last axis, and the delays behind them.
+
+    Delays are what the results get after these samples: of the samples, and of earlier results.
+    CuPy's own initial state has no room for delays of neither.
+    """
+    from cupyx.scipy import signal
+
+    n, order = x.shape[-1], len(b) - 1
+    nothing, alone = cupy.zeros((*x.shape[:-1], order), x.dtype), cupy.ones(1, x.dtype)
+    y = signal.lfilter(cupy.asarray(b), alone, cupy.concatenate([x, nothing], -1))
+    y[..., :order] += delays
+    y, after = y[..., :n], y[..., n:].copy()
+    if a is not None:
+        y = signal.lfilter(alone, cupy.asarray(a), y)
+        last = cupy.concatenate([y[..., -min(n, order) :] if order else nothing, nothing], -1)
+        fed = cupy.asarray(np.concatenate([np.zeros(1, a.dtype), -a[1:]]))
+        after += signal.lfilter(fed, alone, last)[..., last.shape[-1] - order :]
+    return y, after
 
 
 def sort(x: Array, axis: int, stable: bool) -> Array:

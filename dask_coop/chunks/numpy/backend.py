@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.filters import Filter
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -151,6 +152,30 @@ def label(x: Array, structure: Array) -> Array:
         ) from error
     labels: Array = ndimage.label(x, structure, np.int32)[0]
     return labels
+
+
+def filter_lines(of: Filter, x: Array, delays: Array | None = None) -> tuple[Array, Array]:
+    """Return the filtered lines of the chunk `x`, by SciPy, and the delays behind them."""
+    try:
+        from scipy import signal
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"lfilter and sosfilt need SciPy for NumPy chunks: {pip_install('cpu')}"
+        ) from error
+    x, delays = x.astype(of.dtype, copy=False), of.begin(x.shape, delays)
+    if not x.size:
+        return x.copy(), delays
+    if of.is_cascade:
+        rows = np.array([b + a for b, a in of.sections], of.dtype)
+        before = delays.astype(of.dtype).reshape(len(rows), 2, *delays.shape[1:])
+        y, after = signal.sosfilt(rows, x, of.axis, np.moveaxis(before, 1, of.axis + 1))
+        after = np.moveaxis(after, of.axis + 1, 1)
+    else:
+        b, a = (np.array(row, of.dtype) for row in of.sections[0])
+        before = np.moveaxis(delays.astype(of.dtype), 0, of.axis)
+        y, after = signal.lfilter(b, a, x, of.axis, before)
+        after = np.moveaxis(after, of.axis, 0)
+    return y, after.reshape(delays.shape).astype(delays.dtype)
 
 
 def sort(x: Array, axis: int, stable: bool) -> Array:

@@ -196,6 +196,7 @@ flatnonzero, merge_distinct = map(_lacking, ("flatnonzero", "merge_distinct"))
 positions, isin, searchsorted = map(_lacking, ("positions", "isin", "searchsorted"))
 move, transpose, matmul = map(_lacking, ("move", "transpose", "matmul"))
 label = _lacking("label")
+filter_lines = _lacking("lfilter")
 sort, argsort, order_statistics = map(_lacking, ("sort", "argsort", "order_statistics"))
 merge_sorted = sort
 

@@ -1,0 +1,1 @@
+"""Signals across chunks."""
