@@ -171,13 +171,13 @@ def findings_of(machine: Row, lines: list[Row]) -> Iterator[str]:
         )
         return
     if ratios := sorted(each.get("chunks", [])):
-        fast = sum(r >= SLOWER for r in ratios)
+        slow = sum(r < SLOWER for r in ratios)
         yield (
             f"**On one core**, the fastest of NumPy, bottleneck, numbagg, boost-histogram and "
             f"fast-histogram takes {median(ratios):.2g} times as long (median of {len(ratios)} "
-            f"cases, from {ratios[0]:.2g} to {ratios[-1]:.2g}); in {fast} it is at most 10% faster. "
-            "Sums and extrema, which memory limits, are about equal; histograms, variances and "
-            "running sums gain most."
+            f"cases, from {ratios[0]:.2g} to {ratios[-1]:.2g}; less than {SLOWER} times in {slow} "
+            "of them). Sums and extrema, which memory limits, are about equal; histograms, "
+            "variances and running sums gain most."
         )
     arrays = [line for line in lines if line["primitive"] == "arrays"]
     if ratios := sorted(r for line in arrays if (r := ratio(line, ("Dask",))) is not None):
