@@ -10,6 +10,7 @@ from contextlib import chdir, redirect_stdout
 from heapq import heappop, heappush
 from importlib.util import module_from_spec, spec_from_file_location
 from io import StringIO
+from itertools import chain, groupby
 from pathlib import Path
 from runpy import run_path
 from types import ModuleType
@@ -255,6 +256,10 @@ DRAWN = {
         "--side 6 --chunk 16",
         ["places: 36, roads: ", "paths: 1296, in ", " on average, ", "centre: place "],
     ),
+    "spells": (
+        "--years 2 --chunk 300",
+        ["days: 731 of 18 x 36 cells, in ", "heat waves: ", " a year and cell, of up to "],
+    ),
     "zones": ("--side 300 --chunk 350", ["pixels: 872000 in 12 regions, in "]),
 }
 
@@ -336,6 +341,22 @@ def test_anomalies_of_months_are_numpy_s(xp: ModuleType) -> None:
     assert found.shape == (2, 3, 24)
     # Of two years one is as far above the mean of both as the other is below.
     np.testing.assert_allclose(found[..., :12], -found[..., 12:], atol=0.01)
+
+
+def test_heat_waves_are_those_of_a_loop(xp: ModuleType) -> None:
+    spells, years = load("spells"), np.repeat([1991, 1992, 1993], 40)
+    x = np.random.default_rng(0).normal(size=(2, 3, 120)).round(2)
+    x[0, 0, 37:43] = 1  # over the end of a year
+    limit = to_chunks(xp, np.zeros((2, 3)), (2, 3))
+    events = spells.heat_waves(to_chunks(xp, x, (1, 3, 17)), limit, years, 2)
+    number, days, longest, degrees = (to_numpy(xp, y) for y in spells.of_years(events, years))
+    for at in np.ndindex(2, 3, 3):
+        line = x[(*at[:2], years == 1991 + at[2])]
+        waves = [[*wave] for hot, wave in groupby(line, lambda degree: degree > 0) if hot]
+        waves = [wave for wave in waves if len(wave) >= 2]
+        lengths = [*map(len, waves)]
+        assert (number[at], days[at], longest[at]) == (len(waves), sum(lengths), max(lengths))
+        assert degrees[at] == pytest.approx(math.fsum(chain(*waves)))
 
 
 def starts(x: Any, threshold: float, dead: int) -> list[int]:
