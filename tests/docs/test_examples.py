@@ -236,6 +236,10 @@ DRAWN = {
         ["samples: 7200 in 8 chunks, in ", "missing: ", "cubic metres"],
     ),
     "match": ("skimage:chelsea skimage:coffee", []),
+    "quantile_mapping": (
+        "--years 2",
+        ["days: 730 of 12 x 24 cells, in ", "warm days: off by ", " degrees before, "],
+    ),
     "recurrence": ("--size 5000 --chunk 999", ["samples: 5000 in 6 chunks, in "]),
     "reproducible": (
         "--size 20000 --chunkings 9",
@@ -357,6 +361,25 @@ def test_heat_waves_are_those_of_a_loop(xp: ModuleType) -> None:
         lengths = [*map(len, waves)]
         assert (number[at], days[at], longest[at]) == (len(waves), sum(lengths), max(lengths))
         assert degrees[at] == pytest.approx(math.fsum(chain(*waves)))
+
+
+def test_models_are_mapped_as_by_a_loop(xp: ModuleType) -> None:
+    example, shares = load("quantile_mapping"), np.linspace(0, 1, 9)
+    rng = np.random.default_rng(0)
+    model, observed = rng.normal(size=(2, 2, 3, 365 * 3))
+    lazy = [to_chunks(xp, x, (2, 2, 100)) for x in (model, observed)]
+    learned = [example.quantiles_by_day(x, shares, 5) for x in lazy]
+    found = to_numpy(xp, example.correct(lazy[0], *learned))
+    tables = [to_numpy(xp, table) for table in learned]
+    for day in (0, 1, 180, 364):
+        around = np.isin(np.arange(365 * 3) % 365, np.arange(day - 2, day + 3) % 365)
+        for table, x in zip(tables, (model, observed), strict=True):
+            expected = np.quantile(x[..., around], shares, axis=-1)
+            np.testing.assert_allclose(table[..., day], expected)
+    for *cell, t in np.ndindex(2, 3, 365):
+        curves = [table[(slice(None), *cell, t)] for table in tables]
+        expected = np.interp(model[(*cell, t)], *curves)
+        assert found[(*cell, t)] == pytest.approx(expected, abs=1e-5)
 
 
 def starts(x: Any, threshold: float, dead: int) -> list[int]:
