@@ -383,8 +383,8 @@ def test_public_functions_are_documented(function: Any) -> None:
     assert function.__doc__
     found = sections(function.__doc__)
     assert list(found)[:3] == ["Parameters", "Returns", "Raises"]
-    entries = re.findall(r"^(\w[\w, ]*)(?: :.*)?$", found["Parameters"], flags=re.MULTILINE)
-    named = {name.strip() for entry in entries for name in entry.split(",")}
+    entries = re.findall(r"^(\*{0,2}\w[\w, ]*)(?: :.*)?$", found["Parameters"], flags=re.MULTILINE)
+    named = {name.strip("* ") for entry in entries for name in entry.split(",")}
     assert named == set(inspect.signature(function).parameters)
     assert function.__doc__.partition("\n")[0].endswith(".") or ";" in function.__doc__
 

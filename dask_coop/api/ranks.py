@@ -78,8 +78,8 @@ def lexsort(keys: Any, axis: int = -1) -> da.Array:
     Notes
     -----
     Lines of up to ``array.chunk-size`` in Dask's configuration are gathered, and sorted by one key
-    after another. Of longer ones each key is replaced by its ranks (:func:`rankdata`), the ranks of
-    all keys are joined in one integer, and :func:`argsort` sorts these.
+    after another. In longer ones ranks (:func:`rankdata`) replace the elements of each key, the
+    ranks of all keys are joined in one integer, and :func:`argsort` sorts these.
 
     Examples
     --------

@@ -200,7 +200,7 @@ def crosstab(a: Any, b: Any) -> CrosstabResult:
     Returns
     -------
     CrosstabResult
-        Of lazy arrays: `elements`, the distinct values of `a` and those of `b`, and `count`, int64,
+        Lazy arrays: `elements`, the distinct values of `a` and those of `b`, and `count`, int64,
         with a row for each value of `a` and a column for each of `b`. They are in one chunk each,
         and their lengths are unknown until they are computed.
 

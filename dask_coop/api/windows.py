@@ -600,12 +600,12 @@ def pyramid(
     """
     array = asanyarray(x)
     axes = factor if isinstance(factor, Mapping) else dict.fromkeys(range(array.ndim), factor)
-    made = [array]
+    copies = [array]
     for _ in range(as_integer("pyramid", "levels", levels)):
-        made.append(strict(coarsen)(reduction, made[-1], axes, True))
-        if 0 in made[-1].shape:
+        copies.append(strict(coarsen)(reduction, copies[-1], axes, True))
+        if 0 in copies[-1].shape:
             raise ValueError(f"an array of shape {array.shape} has fewer than {levels} levels")
-    return made[1:]
+    return copies[1:]
 
 
 def _coarsened(
@@ -627,8 +627,8 @@ def _coarsened(
         spec = {"function": name, "lengths": sorted(lengths.items()), "to": dtype}
         meta = chunks.zeros_like(x._meta, dtype)
         sizes = [shrunk.get(d, along) for d, along in enumerate(x.chunks)]
-        made = {"chunks": sizes, "dtype": dtype, "meta": meta, "token": "coarsen"}
-        return map_blocks(_by_slices, x, **spec, **declared_by(x), **made)
+        options = {"chunks": sizes, "dtype": dtype, "meta": meta, "token": "coarsen"}
+        return map_blocks(_by_slices, x, **spec, **declared_by(x), **options)
     # An axis of windows, and one within them.
     within = {d: x.ndim + d for d in lengths}
     places = [place for d in range(x.ndim) for place in (d, within.get(d)) if place is not None]
@@ -651,8 +651,8 @@ def _coarsened(
     function = partial(getattr(np, name) if package == "dask" else reduction, axis=axis, **kwargs)
     dtype = function(np.ones_like(split._meta, shape=(1,) * split.ndim)).dtype
     meta = chunks.zeros_like(x._meta, dtype)
-    made = {"dtype": dtype, "meta": meta, "token": "coarsen", "concatenate": True}
-    return blockwise(function, range(x.ndim), split, places, **made)
+    options = {"dtype": dtype, "meta": meta, "token": "coarsen", "concatenate": True}
+    return blockwise(function, range(x.ndim), split, places, **options)
 
 
 def _aligned(sizes: tuple[int, ...], length: int) -> tuple[int, ...]:
