@@ -102,8 +102,10 @@ class Window:
             return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
         values = cast(np.where(valid, x, x.dtype.type(0)), np.dtype("f8"))
         if self.statistic in ("var", "std"):
-            nothing = np.zeros_like(values)
-            return valid.astype("i8"), values, nothing, nothing
+            with np.errstate(invalid="ignore"):
+                # Not 0 for infinity, which has no deviation from itself.
+                nothing = values - values
+            return valid.astype("i8"), values, nothing, np.zeros_like(values)
         return valid.astype("i8"), values
 
     @property

@@ -242,7 +242,8 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
         # Small states of CuPy chunks are on the host.
         beside = chunks.asarray(np.expand_dims(mean, axes), chunks.kind(block))
         away = block - beside
-        away = np.where(away == away, away, 0.0)
+        # NaN where an element is infinite: it has no deviation from the mean.
+        away = np.where(block == block, away, 0.0)
         total, squares = (
             chunks.asarray(field, chunks.kind(mean)) if np.ndim(mean) else float(field)
             for field in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))

@@ -157,6 +157,17 @@ def test_infinities_in_order(xp: ModuleType) -> None:
             check(statistic, found, array, window, 1)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+def test_infinity_has_no_deviation(xp: ModuleType, chunk: int) -> None:
+    array = np.array([0, 1, 2, np.inf, np.nan, 1, 2, -np.inf])
+    x = to_chunks(xp, array, chunk)
+    for window in (2, 3):
+        found = to_numpy(xp, move("var", x, window, 1))
+        for i, value in enumerate(found):
+            elements = array[max(0, i - window + 1) : i + 1]
+            assert np.isnan(value) == (np.isinf(elements).any() or np.isnan(elements).all())
+
+
 @pytest.mark.each(2)
 @pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize("chunk", [1, 3, 10, 64])

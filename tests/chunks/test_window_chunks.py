@@ -110,6 +110,14 @@ def test_windows_of_a_chunk(
             check(statistic, results, whole, length, least, axis)
 
 
+def test_infinity_has_no_deviation(way: Any) -> None:
+    x = np.array([0, 1, np.inf, np.nan, 1, 2])
+    for length in (1, 2, 3):
+        found = way(Window("std", 0, length, 1), x, x[:0])
+        assert np.isnan(found[2 : 2 + length]).all()
+        assert np.isfinite(found[[0, 1, 5]]).all()
+
+
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("shape", [(50,), (50, 40), (40, 50), (3, 40, 5)])
 def test_windows_that_hold_what_lies_before(way: Any, statistic: str, shape: Any) -> None:

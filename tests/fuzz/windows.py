@@ -199,8 +199,10 @@ def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Arra
             slack = slack / np.maximum(counts - ddof, 1)
             if _is_far(windows):
                 slack = 1e-10 * value
-            # Of what is infinite there are no deviations, nor of one element with one taken off.
-            defined = np.isfinite(sizes) & (counts > ddof) | (counts < least)
+            # There are no deviations of one element with one taken off; infinity's are NaN.
+            infinite = np.isinf(windows).any(-1)
+            value = np.where(infinite, np.nan, value)
+            defined = infinite | np.isfinite(sizes) & (counts > ddof) | (counts < least)
         if statistic == "std":
             slack = slack / np.maximum(value, np.sqrt(slack))
     value = np.where(counts >= least, value, np.nan)

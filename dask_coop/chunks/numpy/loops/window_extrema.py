@@ -109,7 +109,9 @@ def _deviations(a: Array, found: Array, unit: int, w: int, rest: Array) -> None:
     n = len(a)
     b, mean = rest[:n], rest[n : 2 * n]
     squares, b_squares = rest[2 * n : 3 * n], rest[3 * n : 4 * n]
-    _fill(squares, 0.0)
+    for i in range(n):
+        # Not 0 for infinity, which has no deviation from itself.
+        squares[at(i)] = a[at(i)] - a[at(i)]
     done, size = 0, 1
     while True:
         if w & size:
@@ -151,7 +153,8 @@ def _counted_deviations(a: Array, unit: int, w: int) -> Array:
     states, other, found = np.zeros(3 * n), np.zeros(3 * n), np.zeros(3 * n)
     for i in range(n):
         if a[i] == a[i]:
-            states[i], states[n + i] = 1.0, a[i]
+            # Not 0 for infinity, which has no deviation from itself.
+            states[i], states[n + i], states[2 * n + i] = 1.0, a[i], a[i] - a[i]
     done, size = 0, 1
     while True:
         if w & size:
