@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from dask_coop.api.call.drawings import readable
+from dask_coop.cli.describe.pictures import SOFTWARE
 from dask_coop.cli.describe.summaries import Summary
 
 COLOR = "#2f6f9f"
@@ -40,7 +41,7 @@ def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> Non
     figure, above, _ = _draw(summary)
     figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
     above.set_title(subtitle, fontsize="medium", color="0.35", parse_math=False)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, metadata={"Software": SOFTWARE})
 
 
 class Drawn(NamedTuple):
