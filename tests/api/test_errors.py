@@ -155,7 +155,7 @@ CALLS = {
     "objects without a range": (
         lambda: dc.histogram(OBJECTS, 3),
         "histogram does not take samples of dtype object; it takes bool, integers and float16 to "
-        r"float64; convert it with .astype\('f8'\)",
+        r"float64; its elements are Python objects; .astype\('f8'\) makes numbers of them",
         "requires either specifying bins",
         ValueError,
     ),
