@@ -102,9 +102,9 @@ def save(
     axes.plot(day, readings, ".", ms=1, color="0.7", label="hourly readings, one of them 1e16")
     axes.fill_between(day, means - deviations, means + deviations, color="tab:orange", alpha=0.3)
     axes.plot(day, means, color="tab:red", label="mean and standard deviation of 30 days")
-    axes.set(xlim=(0, day[-1]), ylim=(-12, 32), xlabel="day", ylabel="temperature, °C")
+    axes.set(xlim=(0, day[-1]), ylim=(-12, 36), xlabel="day", ylabel="temperature, °C")
     axes.text(6000 / 24, -10, "windows with\nthe 1e16", ha="center")
-    axes.legend(loc="upper right")
+    axes.legend(loc="upper left", markerscale=6)
     figure.savefig(path, dpi=140)
 
 

@@ -114,7 +114,7 @@ def save_figure(path: Path, found: xr.Dataset, rows: Any, apart: float) -> None:
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
     right = left.twinx()
     right.plot(found.time, found.degree_days / 1e3, color="#2b5d8a", linestyle="-.")
-    right.set_ylabel("dash-dotted: 1,000 degree days above 10 °C", color="#2b5d8a")
+    right.set_ylabel("1,000 degree days > 10 °C", color="#2b5d8a")
     table.axis("off")
     table.set_title("dc.report()")
     lines = [f"{row.function:<16}{row.elements:<9}{row.served_by}" for row in rows]
