@@ -88,6 +88,8 @@ def remedy(dtype: np.dtype[Any], kinds: str) -> str:
         return ".view('i8') has its ticks, NaT as the least integer"
     if dtype.kind == "c" and "c" not in kinds:
         return "take .real, .imag or abs() of it"
+    if dtype.kind == "O":
+        return "its elements are Python objects; .astype('f8') makes numbers of them"
     wide = "c16" if dtype.kind == "c" else "f8" if "f" in kinds else "i8"
     return f"convert it with .astype({wide!r})"
 

@@ -76,6 +76,8 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
+    "within_subsection_order": "site_files.EasyFirst",
+    "thumbnail_size": (840, 560),
     "reset_argv": "site_files.into_a_folder",
     "download_all_examples": False,
     "show_signature": False,

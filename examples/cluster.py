@@ -39,7 +39,7 @@ def timed(what: str) -> Iterator[None]:
 def save_figure(path: Path, size: int, counts: Any, edges: Any, walk: Any) -> None:
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
     figure.suptitle(f"{size:,} numbers on a cluster", fontsize="x-large", fontweight="bold")
     left.stairs(counts / 1e6, edges, fill=True, color="#4a7fb5", label="counted")
     middle = (edges[1:] + edges[:-1]) / 2
@@ -54,7 +54,7 @@ def save_figure(path: Path, size: int, counts: Any, edges: Any, walk: Any) -> No
     )
     right.set(xlim=(0, size / 1e6), xlabel="million elements", ylabel="sum up to there")
     right.legend(loc="upper left", frameon=False)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 # The guard is needed: the cluster's processes import this file.

@@ -1,15 +1,14 @@
 """Equalisation and CLAHE of a large mosaic
 ========================================
 
-The panels of the mosaic are lit unevenly, as those of a survey are. Equalisation spreads the
-values of all pixels evenly over the scale: one histogram, its cumulative sum, and a look-up,
-chunk by chunk. It leaves the dark corners dark. CLAHE (contrast-limited adaptive histogram
-equalisation) has a histogram for each tile, from one call with ``axis=``, and blends the look-ups
-of the four tiles around each pixel. Nothing is computed before the end, and the picture may be
-larger than memory or live on a GPU.
+The panels of this mosaic are lit unevenly. Equalisation spreads the values of all pixels evenly
+over the scale: it takes one histogram and its cumulative sum, and looks up each pixel in it, chunk
+by chunk. Dark corners stay dark. CLAHE (contrast-limited adaptive histogram equalisation) takes a
+histogram of each tile, from one call with ``axis=``, and blends the look-ups of the four tiles
+around each pixel. The picture may be larger than memory, or live on a GPU.
 
-Run it as ``python examples/equalize.py --copies 8 --out demo``, or of a picture of
-your own with ``--copies 1``.
+Run it as ``python examples/equalize.py --copies 8 --out demo``, or on your own picture with
+``--copies 1``.
 """
 
 from __future__ import annotations
@@ -183,8 +182,10 @@ def main() -> None:
 def save_comparison(path: Path, title: str, pictures: Any, counts: Any) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 6), layout="constrained")
-    figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
+    figure = pyplot.figure(figsize=(9.6, 4.8), layout="constrained")
+    figure.suptitle(
+        f"More contrast in {title}", fontsize="x-large", fontweight="bold", parse_math=False
+    )
     columns = figure.subplots(2, 3, height_ratios=(5, 1)).T
     names = ("before", "equalised", "CLAHE")
     for (above, below), name, picture, heights in zip(
@@ -196,9 +197,9 @@ def save_comparison(path: Path, title: str, pictures: Any, counts: Any) -> None:
         below.stairs(heights, np.arange(257), fill=True, color="0.4")
         # A dark background would make a spike that flattens all else.
         below.set(xlim=(0, 256), ylim=(0, 1.1 * np.quantile(heights, 0.98)))
-        below.set(yticks=[], xlabel="value")
+        below.set(yticks=[], xlabel="pixel value")
     columns[0, 1].set_ylabel("pixels")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Events above a threshold
 ========================
 
-Where a long signal exceeds a threshold is found by ``dc.flatnonzero`` with known chunk sizes, so
-the few places that it returns are compared, sliced and counted on as any array, without computing
-them first. The plot shows the start of each event, and that the times between events are those of
-chance: a straight line on a logarithmic scale.
+``dc.flatnonzero`` returns the places where a long signal exceeds a threshold, with known chunk
+sizes, so they can be compared, sliced and counted like any array before they are computed. The
+upper plot shows the start of each event. The lower one shows the intervals between events: at
+random times, they lie along a straight line on a logarithmic scale.
 
 Run it as ``python examples/events.py --size 3000000 --out demo``.
 """
@@ -114,24 +114,26 @@ def save_figure(
 ) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
-    figure.suptitle("Events above a threshold", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 5.6), layout="constrained")
+    figure.suptitle(
+        "Events above a threshold come at random", fontsize="x-large", fontweight="bold"
+    )
     above, below = figure.subplots(2, 1)
     above.plot(np.arange(len(x)), x, color="0.5", linewidth=0.7)
     above.axhline(threshold, color="0.2", linestyle="--", linewidth=1, label="threshold")
     near = places[places < len(x)]
     above.plot(near, x[near], "v", color="#c8553d", markersize=6, label="start of an event")
-    above.set(xlim=(0, len(x)), xlabel="sample", ylabel="signal")
+    above.set(xlim=(0, len(x)), xlabel="sample", ylabel="signal, volts")
     above.legend(loc="upper center", bbox_to_anchor=(0.5, 1.13), ncols=2, frameon=False)
 
     below.stairs(counts, edges, fill=True, color="0.6", label="intervals between events")
     expected = counts.sum() * -np.diff(np.exp(-edges / average))
     middle = (edges[1:] + edges[:-1]) / 2
-    below.plot(middle, expected, color="#c8553d", label="expected of events at random")
+    below.plot(middle, expected, color="#c8553d", label="expected at random")
     below.set(xlim=(0, edges[-1]), ylim=(0.5, 2 * counts.max()), yscale="log")
-    below.set(xlabel="samples from one event to the next", ylabel="intervals")
+    below.set(xlabel="samples from one event to the next", ylabel="intervals per bin")
     below.legend(loc="upper right")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Galaxies counted and measured
 =============================
 
-``dc.label`` finds regions that are brighter than their surroundings in the Hubble deep field, which
-comes with scikit-image. A region that crosses chunks has one number, which is SciPy's.
-``dc.ndmeasure`` measures them, each statistic in one read of the picture: areas, the light of all
-pixels, and the centre of it. Chunks never meet; only labels along their faces do, so that the
-picture may be a survey larger than memory. The plots show the brightest regions, and how many
-regions there are of which brightness.
+``dc.label`` labels regions that are brighter than their surroundings in the Hubble deep field,
+which comes with scikit-image. A region that crosses chunks gets one label, the one that SciPy gives
+it. ``dc.ndmeasure`` computes areas, sums of light and centres, each in one read of the picture.
+Only the labels along the faces of chunks are compared, so the picture may be larger than memory.
+The plots show the brightest regions, and how many regions have how much light.
 
 Run it as ``python examples/galaxies.py --copies 4 --out demo``.
 """
@@ -89,20 +88,23 @@ def main() -> None:
 def save_figure(path: Path, shown: Any, regions: dict[str, Any]) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(11, 5), layout="constrained")
-    figure.suptitle("Galaxies and their light", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(8.8, 4.0), layout="constrained")
+    figure.suptitle(
+        "Bright regions of the Hubble deep field", fontsize="x-large", fontweight="bold"
+    )
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     left.imshow(np.sqrt(shown), cmap="gray")
     best = np.argsort(regions["light"])[-60:]
     row, column = regions["centre"][best].T
     size = 4 * np.sqrt(regions["area"][best])
     left.scatter(column, row, size, facecolors="none", edgecolors="orange", linewidths=0.8)
-    left.set_title("the 60 brightest regions")
+    left.set_title("circles: the 60 brightest regions")
     left.set(xticks=[], yticks=[])
     bins = np.geomspace(regions["light"].min(), regions["light"].max(), 40)
-    right.hist(regions["light"], bins)
-    right.set(xscale="log", yscale="log", xlabel="light of a region", ylabel="regions")
-    figure.savefig(path, dpi=110)
+    right.hist(regions["light"], bins, color="0.4")
+    right.set(xscale="log", yscale="log", xlabel="light of a region, sum of pixel values")
+    right.set(ylabel="regions", title=f"{len(regions['light']):,} regions")
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

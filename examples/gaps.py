@@ -1,10 +1,11 @@
 """Gaps filled, a series smoothed
 ==============================
 
-Short gaps of a sensor's series take the last sample before them, wherever chunks end; long ones
-stay. What is left is smoothed by exponential weights, and the flow is integrated over time by the
-trapezoidal rule. The plot shows four days with two outages too long to fill, and the volume that
-has flowed meanwhile.
+``dc.ffill`` fills short gaps of a sensor's series with the last sample before them, wherever chunks
+end, and keeps long gaps. ``dc.move_mean`` smooths the series by the mean of two hours around each
+sample. ``dc.cumulative_trapezoid`` integrates the flow over time; during long gaps it integrates
+``dc.ewm_mean``, an average that weights the last day before the gap most. The plot shows four days
+with three long gaps, and the volume.
 
 Run it as ``python examples/gaps.py --days 30 --out demo``.
 """
@@ -37,10 +38,10 @@ def series(days: int, chunk: int) -> da.Array:
     return da.where(outage | (rng.random(**like) < 0.15), np.nan, flow)
 
 
-def fill_and_smooth(x: da.Array, limit: int, halflife: float) -> tuple[da.Array, da.Array]:
+def fill_and_smooth(x: da.Array, limit: int, window: int) -> tuple[da.Array, da.Array]:
     """Return a series with its short gaps filled, and the smoothed one, with gaps where it has."""
     filled = dc.ffill(x, limit=limit)
-    smooth = dc.ewm_mean(filled, halflife=halflife)
+    smooth = dc.move_mean(filled, window, min_count=1, center=True)
     return filled, da.where(da.isnan(filled), np.nan, smooth)
 
 
@@ -66,7 +67,7 @@ def main() -> None:
     with backends.start() as runtime:
         start = perf_counter()
         x = runtime.move(series(given.days, given.chunk))
-        filled, smooth = fill_and_smooth(x, given.limit, 60)
+        filled, smooth = fill_and_smooth(x, given.limit, 121)
         found = runtime.compute(x, filled, smooth, volume(filled))
         seconds = perf_counter() - start
         print(f"backend: {runtime.name}")
@@ -86,8 +87,8 @@ def save_figure(path: Path, raw: Any, filled: Any, smooth: Any, litres: Any) -> 
     from matplotlib import pyplot
 
     day = np.arange(len(raw)) / DAY
-    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
-    figure.suptitle("A sensor's series with gaps", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 5.6), layout="constrained")
+    figure.suptitle("Short gaps are filled, long ones stay", fontsize="x-large", fontweight="bold")
     upper, lower = figure.subplots(2, 1, height_ratios=(3, 2), sharex=True)
     shown = day < 4
     where = np.isnan(filled[shown])
@@ -99,16 +100,17 @@ def save_figure(path: Path, raw: Any, filled: Any, smooth: Any, litres: Any) -> 
         color="0.92",
         transform=upper.get_xaxis_transform(),
         label="too long to fill",
+        linewidth=0,
     )
-    upper.plot(day[shown], raw[shown], ".", color="0.6", markersize=2, label="samples")
+    upper.plot(day[shown], raw[shown], ".", color="0.65", markersize=2, label="samples")
     added = np.where(np.isnan(raw), filled, np.nan)
-    upper.plot(day[shown], added[shown], ".", color="#c8553d", markersize=3, label="filled")
-    upper.plot(day[shown], smooth[shown], color="#2b5d8a", linewidth=1.5, label="smoothed")
+    upper.plot(day[shown], added[shown], "+", color="#c8553d", markersize=4, label="filled")
+    upper.plot(day[shown], smooth[shown], color="#17395c", linewidth=2, label="mean of two hours")
     upper.set(ylabel="flow, litres a minute")
-    upper.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=4, frameon=False)
+    upper.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=4, frameon=False)
     lower.plot(day[shown], litres[shown] / 1000, color="0.2")
     lower.set(xlabel="day", ylabel="volume, cubic metres", xlim=(0, day[shown][-1]), ylim=(0, None))
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Histogram matching
 ==================
 
-A picture is given the values of another one. The exact quantiles of both at equal steps make a
-curve from the values of the one to those of the other, and each chunk is taken along it. The plot
-shows both pictures, the matched one, and that its values are distributed as those of the second,
-colour by colour. The pictures may be larger than memory or live on a GPU.
+Histogram matching gives a picture the distribution of values of another one. ``dc.quantile``
+computes exact quantiles of both, which make a curve from the values of the first to those of the
+second; each chunk is mapped along it. The plot shows both pictures, the matched one, and the
+distributions of each colour. The pictures may be larger than memory, or live on a GPU.
 
 Run it as ``python examples/match.py skimage:astronaut skimage:coffee --out demo``.
 """
@@ -25,7 +25,7 @@ from dask_coop.cli.describe.readers import open_source
 from dask_coop.errors import UserError
 
 #: What the curves of red, green and blue are drawn in.
-COLORS = ("#c8553d", "#588b4b", "#3d6fc8")
+LOOKS = {"red": ("#c8553d", "-"), "green": ("#588b4b", "--"), "blue": ("#3d6fc8", ":")}
 
 
 def match(image: da.Array, reference: da.Array, steps: int = 1000) -> da.Array:
@@ -114,21 +114,34 @@ def histogram(x: da.Array) -> tuple[da.Array, Any]:
 def save_comparison(path: Path, shown: Iterable[tuple[str, Any, Any, Any]]) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(14, 7), layout="constrained")
-    figure.suptitle("Histogram matching", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(11.2, 5.6), layout="constrained")
+    figure.suptitle(
+        "A picture with the colours of another one", fontsize="x-large", fontweight="bold"
+    )
     columns = figure.subplots(2, 3, height_ratios=(3, 1)).T
     for (above, below), (name, picture, counts, edges) in zip(columns, shown, strict=True):
         low, high = edges[0], edges[-1]
         above.imshow(np.clip((picture - low) / (high - low), 0, 1), cmap="gray", vmin=0, vmax=1)
         above.set_title(name, parse_math=False)
         above.axis("off")
-        for row, color in zip(
-            np.atleast_2d(counts), COLORS if counts.ndim > 1 else ["0.2"], strict=True
-        ):
-            below.stairs(row.cumsum() / row.sum() * 100, edges, color=color, baseline=None)
-        below.set(xlim=(low, high), ylim=(0, 100), xlabel="value", ylabel="% of pixels")
+        looks = LOOKS if counts.ndim > 1 else {"grey": ("0.2", "-")}
+        for row, (label, (color, style)) in zip(np.atleast_2d(counts), looks.items(), strict=True):
+            share = row.cumsum() / row.sum() * 100
+            below.stairs(
+                share,
+                edges,
+                color=color,
+                linestyle=style,
+                linewidth=1.5,
+                baseline=None,
+                label=label,
+            )
+        below.set(
+            xlim=(low, high), ylim=(0, 100), xlabel="pixel value", ylabel="% of pixels\nup to here"
+        )
         below.label_outer()
-    figure.savefig(path, dpi=110)
+    columns[0, 1].legend(fontsize="small", frameon=False)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """A recurrence as a scan
 ======================
 
-The average ``y[i] = (1 - a) * y[i - 1] + a * x[i]`` looks as if it had to be taken step by step.
-But a step is an affine map of ``y``, maps compose to maps of the same kind, and composition is
-associative: a monoid. So all chunks are composed at the same time, and then scanned. The plot
-shows a random walk under noise, and its moving averages of two half-lives.
+The average ``y[i] = (1 - a) * y[i - 1] + a * x[i]`` seems to need one step after the other. But
+each step is an affine map of ``y``, two such maps compose to another one, and composition is
+associative: affine maps are a monoid. So ``dc.scan`` composes all chunks in parallel, and then
+scans them. The plot shows a random walk with noise, and its moving averages with two half-lives.
 
 Run it as ``python examples/recurrence.py --size 1000000 --out demo``.
 """
@@ -88,16 +88,19 @@ def main() -> None:
 def save_figure(path: Path, half_lives: tuple[float, float], x: Any, *averages: Any) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 5), layout="constrained")
+    figure = pyplot.figure(figsize=(9.6, 4.0), layout="constrained")
     axes = figure.subplots()
-    figure.suptitle("Exponential moving average", fontsize="x-large", fontweight="bold")
+    figure.suptitle(
+        "Exponential moving averages of a noisy series", fontsize="x-large", fontweight="bold"
+    )
     axes.plot(np.arange(len(x)), x, ".", color="0.7", markersize=3, label="samples")
-    for y, half_life, color in zip(averages, half_lives, ("#c8553d", "#2b5d8a"), strict=True):
-        label = f"moving average, half-life {half_life:g}"
-        axes.plot(np.arange(len(y)), y, color=color, label=label)
+    looks = ({"color": "#c8553d"}, {"color": "#17395c", "linestyle": "--"})
+    for y, half_life, look in zip(averages, half_lives, looks, strict=True):
+        label = f"average, half-life of {half_life:g} samples"
+        axes.plot(np.arange(len(y)), y, linewidth=2, label=label, **look)
     axes.set(xlim=(0, len(x)), xlabel="sample", ylabel="value")
-    axes.legend(loc="upper left")
-    figure.savefig(path, dpi=110)
+    axes.legend(loc="upper right", ncols=3, framealpha=1)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Weighted draws
 ==============
 
-The running sum of weights gives each element a stretch as long as its weight. An even random
-number lies in one of the stretches, and ``dc.searchsorted`` says in which, chunk by chunk. The
-plot shows that elements are drawn as often as their weights say, to within what chance allows.
+The cumulative sum of the weights gives each element an interval as long as its weight. A uniform
+random number lies in one of these intervals, and ``dc.searchsorted`` finds which, chunk by chunk.
+The plot compares the draws with the weights: 95 % of the differences should lie within two standard
+deviations, the grey band.
 
 Run it as ``python examples/sampling.py --draws 1000000 --out demo``.
 """
@@ -98,18 +99,19 @@ def deviations(counts: Any, expected: Any) -> Any:
 def save_figure(path: Path, counts: Any, expected: Any, edges: Any) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
-    figure.suptitle("Weighted draws", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 5.6), layout="constrained")
+    figure.suptitle("Random draws follow their weights", fontsize="x-large", fontweight="bold")
     above, below = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
     above.stairs(counts, edges, fill=True, color="0.75", label="draws")
-    above.stairs(expected, edges, color="#c8553d", linewidth=1.2, label="by the weights")
-    above.set(xlim=(edges[0], edges[-1]), ylim=0, ylabel="draws in a bin")
+    above.stairs(expected, edges, color="#c8553d", linewidth=1.2, label="expected from the weights")
+    above.set(xlim=(edges[0], edges[-1]), ylim=0, ylabel="draws per bin")
     above.legend(loc="upper right")
     below.axhspan(-2, 2, color="0.93")
     below.stairs(deviations(counts, expected), edges, color="0.3", linewidth=1, baseline=None)
-    below.set(xlabel="element", ylabel="difference,\nstandard deviations")
-    below.ticklabel_format(style="plain")
-    figure.savefig(path, dpi=110)
+    below.set(xlabel="index of the element", ylabel="difference,\nstd. deviations")
+    below.xaxis.set_major_formatter("{x:,.0f}")
+    above.yaxis.set_major_formatter("{x:,.0f}")
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Five-number summary and outliers
 ================================
 
-Quartiles of a year of a pressure sensor are exact, without a sort, and so are those of each day.
-What lies beyond Tukey's fences is selected with known chunk sizes, so that the number of outliers
-is known before they are read. The plot shows the quartiles of each day, the outliers, and the box
-plot of all samples.
+``dc.quantile`` computes exact quartiles of a year of a pressure sensor, and of each day, without a
+sort. Tukey's fences lie 1.5 times the distance of the quartiles below the lower and above the upper
+quartile; samples beyond them are outliers. ``dc.select`` selects the outliers with known chunk
+sizes, so their number is known before they are read. The plot shows the quartiles of each day, the
+fences, the outliers, and the box plot of all samples.
 
 Run it as ``python examples/sensors.py --days 365 --out demo``.
 """
@@ -101,17 +102,27 @@ def save_figure(
 ) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 6), layout="constrained")
-    figure.suptitle("Outliers of a sensor", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 4.8), layout="constrained")
+    figure.suptitle("Samples beyond the fences are outliers", fontsize="x-large", fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(6, 1), sharey=True)
     _, lower, median, upper, _ = np.repeat(days, 2, axis=1)
     edges = np.repeat(np.arange(days.shape[1] + 1), 2)[1:-1]
-    left.fill_between(edges, lower, upper, color="0.8", linewidth=0, label="quartiles of a day")
-    left.plot(edges, median, color="0.3", linewidth=1, label="median of a day")
-    left.hlines(limits, 0, edges[-1], color="0.5", linestyle="--", linewidth=1, label="fences")
+    left.fill_between(
+        edges, lower, upper, color="0.8", linewidth=0, label="between quartiles of a day"
+    )
+    left.plot(edges, median, color="0.3", linewidth=1, label="median")
+    left.hlines(
+        limits,
+        0,
+        edges[-1],
+        color="0.5",
+        linestyle="--",
+        linewidth=1,
+        label="fences: quartiles ± 1.5 x their distance",
+    )
     left.plot(when, values, ".", color="#c8553d", markersize=5, label=f"{values.size} outliers")
     left.set(xlim=(0, edges[-1]), xlabel="day", ylabel="pressure, bar")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.09), ncols=4, frameon=False)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2, frameon=False)
 
     numbers = dict(zip(("q1", "med", "q3"), map(float, summary[1:4]), strict=True))
     box = {**numbers, "whislo": float(whiskers[0]), "whishi": float(whiskers[1]), "fliers": values}
@@ -123,7 +134,7 @@ def save_figure(
     )
     right.set(xticks=[], xlabel="all samples")
     right.tick_params(left=False)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

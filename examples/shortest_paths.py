@@ -1,11 +1,11 @@
 """Shortest paths
 ==============
 
-Over the semiring of minimum and addition a product of distance matrices joins paths: of one road
-at first, of up to two after the first product, of up to four after the second. So
-``log2(places)`` products by ``dc.matmul`` find the travel times between all places of a town, and
-the matrices may be larger than memory or live on GPUs. The map shows minutes from the most
-central place; a river with two bridges keeps the banks apart.
+A matrix has the travel times along single roads. Its product with itself, with minimum in place of
+addition and addition in place of multiplication, has the shortest times along up to two roads; the
+product of that with itself, along up to four. So ``log2(places)`` products by ``dc.matmul`` find
+the travel times between all places of a town. The matrices may be larger than memory, or live on
+GPUs. The map shows the minutes from the most central place, over a river with two bridges.
 
 Run it as ``python examples/shortest_paths.py --side 20 --out demo``.
 """
@@ -47,7 +47,8 @@ def build_town(side: int, seed: int = 0) -> Roads:
     upper = across[:, 0]
     avenue = column[upper] % AVENUE == 0
     avenues = np.unique(column[upper][avenue])
-    bridge = np.isin(column[upper], avenues[[len(avenues) // 4, -1]])
+    middle = len(avenues) // 2
+    bridge = np.isin(column[upper], avenues[middle : middle + 2])
     river = row[upper] == side // 2 - 1
     exists = np.where(river, bridge, avenue | (rng.random(len(across)) < 0.8))
 
@@ -120,24 +121,27 @@ def save_map(path: Path, roads: Roads, minutes: Any, counts: Any, edges: Any) ->
     from matplotlib import pyplot
     from matplotlib.collections import LineCollection
 
-    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
-    figure.suptitle("Shortest paths", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 5.6), layout="constrained")
+    figure.suptitle(
+        "Travel times in a town with two bridges", fontsize="x-large", fontweight="bold"
+    )
     left, right = figure.subplots(1, 2, width_ratios=(5, 3))
     left.add_collection(LineCollection(roads.places[roads.ends], colors="0.7", zorder=1))
     places = left.scatter(*roads.places.T, c=minutes, s=24, cmap="viridis", zorder=2)
-    left.plot(*roads.places[np.argmin(minutes)], "*", color="#c8553d", markersize=16)
+    centre = roads.places[np.argmin(minutes)]
+    left.plot(*centre, "*", color="#c8553d", markersize=16, markeredgecolor="white")
     # Between the rows that only bridges join.
     middle = round(len(roads.places) ** 0.5) // 2 - 0.5
     left.axhspan(middle - 0.2, middle + 0.2, color="#d5e6f3", zorder=0)
-    left.set_title("travel times from the centre, over a river with two bridges")
+    left.set_title("minutes from the star, the most central place")
     left.set_aspect("equal")
     left.axis("off")
     figure.colorbar(places, ax=left, label="minutes", shrink=0.8)
     right.stairs(counts, edges, fill=True, color="0.4")
-    right.set_title("between all places")
-    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[])
-    right.set(xlabel="minutes", ylabel="pairs of places")
-    figure.savefig(path, dpi=110)
+    right.set_title("all pairs of places")
+    right.set(xlim=(edges[0], edges[-1]), ylim=0)
+    right.set(xlabel="travel time, minutes", ylabel="pairs of places")
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Box filters and moving averages
 ===============================
 
-A noisy picture is smoothed by three box filters one after the other, which are close to a
-Gaussian, and a noisy series by moving means, whose windows of 30 days are longer than its chunks.
-A reading of 1e16 makes a gap as long as the window, and leaves no trace behind it.
+Three calls of ``dc.box_filter``, one after the other, smooth a noisy picture nearly as a Gaussian
+filter does. ``dc.move_mean`` and ``dc.move_std`` smooth a noisy series; their windows of 30 days
+are longer than its chunks. One reading of 1e16 spoils the windows that contain it, and no others.
 
 Run it as ``python examples/smooth.py --side 400 --out demo``.
 """
@@ -87,10 +87,12 @@ def save(
 ) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 7.5), layout="constrained")
-    figure.suptitle("Box filters and moving averages", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 6.0), layout="constrained")
+    figure.suptitle(
+        "Smoothed by box filters and by moving means", fontsize="x-large", fontweight="bold"
+    )
     above, below = figure.subfigures(2, 1, height_ratios=(3, 2))
-    pictures = {"what it was": clean, "with noise": noisy, "three box filters of 9": smoothed}
+    pictures = {"original": clean, "with noise": noisy, "after three box filters": smoothed}
     for axes, (name, picture) in zip(above.subplots(1, 3), pictures.items(), strict=True):
         axes.imshow(picture, cmap="viridis", vmin=-2.5, vmax=2.5)
         axes.set_title(name)
@@ -99,11 +101,11 @@ def save(
     day = np.arange(readings.size) / 24
     axes.plot(day, readings, ".", ms=1, color="0.7", label="hourly readings, one of them 1e16")
     axes.fill_between(day, means - deviations, means + deviations, color="tab:orange", alpha=0.3)
-    axes.plot(day, means, color="tab:red", label="mean and deviation of 30 days")
-    axes.set(xlim=(0, day[-1]), ylim=(-12, 32), xlabel="day", ylabel="degrees")
-    axes.text(6000 / 24, -10, "windows\nwith it", ha="center")
-    axes.legend(loc="upper right")
-    figure.savefig(path, dpi=110)
+    axes.plot(day, means, color="tab:red", label="mean and standard deviation of 30 days")
+    axes.set(xlim=(0, day[-1]), ylim=(-12, 36), xlabel="day", ylabel="temperature, °C")
+    axes.text(6000 / 24, -10, "windows with\nthe 1e16", ha="center")
+    axes.legend(loc="upper left", markerscale=6)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """A histogram while a file streams from the disk
 ==============================================
 
-A .npy file is counted in stretches, each read by tasks of its own: while one chunk is read,
-others are counted. On a GPU ``dc.to_gpu`` reads chunks straight into pinned memory and copies
-them over meanwhile; without one the same lines work on NumPy chunks, which are views of a map of
-the file. The plot shows the histogram as it grows, and when each stretch was done.
+The tasks of one computation read a .npy file in stretches: while one chunk is read, others are
+counted. With a GPU, ``dc.to_gpu`` reads chunks into pinned memory and copies them while others are
+counted; without one, chunks are views of the mapped file. The plots show the growing histogram, and
+when each stretch was done.
 
 Run it as ``python examples/stream.py --size 64000000 --out demo``.
 """
@@ -90,8 +90,8 @@ def main() -> None:
 def save_figure(path: Path, counts: Any, seconds: Any, nbytes: int) -> None:
     from matplotlib import colormaps, pyplot
 
-    figure = pyplot.figure(figsize=(12, 6), layout="constrained")
-    figure.suptitle("A histogram while a file is read", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 4.8), layout="constrained")
+    figure.suptitle("A histogram grows while a file is read", fontsize="x-large", fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     order = np.argsort(seconds)
     grown = counts[order].cumsum(axis=0)
@@ -101,17 +101,15 @@ def save_figure(path: Path, counts: Any, seconds: Any, nbytes: int) -> None:
     for some, color in zip(grown[::-1], colors[::-1], strict=True):
         left.stairs(some / 1e3, edges, fill=True, color=color)
     left.set(xlim=LIMITS, ylim=(0, np.quantile(grown[-1], 0.995) / 1e3))
-    left.set(xlabel="lifetime, microseconds", ylabel="thousands per bin")
+    left.set(xlabel="lifetime, microseconds", ylabel="thousands of values per bin")
     left.set_title("after each stretch of the file, from dark to light")
     share = np.arange(1, len(order) + 1) / len(order)
-    at = seconds[order] * 1e3
-    right.scatter(at, share * 100, c=colors, s=45, zorder=2)
-    right.plot([0, *at], [0, *share * 100], color="0.7", zorder=1)
+    right.scatter(seconds[order] * 1e3, share * 100, c=colors, s=45, zorder=2)
     right.set(xlim=(0, None), ylim=(0, 103))
     right.set(xlabel="milliseconds since the start", ylabel="% of the file counted")
     right.set_title(f"{nbytes / 1e6:.0f} MB in {len(order)} stretches")
     right.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Summed-area tables: ink on unevenly lit paper
 =============================================
 
-No single threshold tells the ink of this page from its shadow. A pixel is ink if it is darker
-than the mean of the box around it, and a summed-area table has the mean of any box from four of
-its elements, however large the box is. ``dc.box_filter`` has the same means in one call. The plot
-shows the scanned page, the table, and the ink by Otsu's one threshold and by boxes.
+No single threshold separates the ink of this page from its shadow. Here a pixel is ink if it is
+darker than the mean of the box around it. A summed-area table gives the mean of any box from four
+of its elements, however large the box is; ``dc.box_filter`` computes the same means in one call.
+The plot shows the scanned page, the table, and the ink by one threshold (Otsu's) and by boxes.
 
 Run it as ``python examples/summed_area.py --copies 8 --out demo``; the page comes with
 scikit-image.
@@ -106,21 +106,23 @@ def main() -> None:
 def save_figure(path: Path, page: Any, table: Any, ink: Any, threshold: int, box: int) -> None:
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 2, figsize=(12, 7), layout="constrained")
-    figure.suptitle("Ink on unevenly lit paper", fontsize="x-large", fontweight="bold")
+    figure, axes = pyplot.subplots(2, 2, figsize=(9.6, 5.6), layout="constrained")
+    figure.suptitle(
+        "Local means find ink on unevenly lit paper", fontsize="x-large", fontweight="bold"
+    )
     (scan, sums), (one, by_boxes) = axes
     scan.imshow(page, cmap="gray", vmin=0, vmax=255)
     scan.set_title("the page")
     drawn = sums.imshow(table / 1e6, cmap="viridis")
     sums.set_title("its summed-area table")
-    figure.colorbar(drawn, ax=sums, label="sum above and to the left, millions", shrink=0.8)
+    figure.colorbar(drawn, ax=sums, label="sum of pixel values, millions", shrink=0.8)
     one.imshow(page > threshold, cmap="gray", interpolation="nearest")
-    one.set_title(f"one threshold for all, Otsu's: {threshold}")
+    one.set_title(f"darker than {threshold}, Otsu's threshold")
     by_boxes.imshow(~ink, cmap="gray", interpolation="nearest")
-    by_boxes.set_title(f"darker than nine tenths of the mean of {box} x {box} pixels")
+    by_boxes.set_title(f"darker than 0.9 of the mean of {box} x {box} pixels")
     for each in axes.flat:
         each.axis("off")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""An xarray script, served as it is
-=================================
+"""An unchanged xarray script
+==========================
 
-``heat`` is written for xarray and knows nothing of this library. It runs twice: once as it is, by
-Dask's functions, and once under ``dc.installed()``, which puts this library's functions in the
-place of Dask's. The maps are the second run's results, and the table is what ``dc.report()`` says
-of it: which functions were called, and what served them. Both runs agree to the last digits of
+``heat`` is written for xarray and does not use this library. It runs twice: first with Dask's
+functions, then under ``dc.installed()``, which replaces these by functions of this library. The
+maps and curves show the results of the second run. The table is that of ``dc.report()``: it lists
+the functions that were called, and which library ran them. Both runs agree to the last digits of
 float32.
 
 Run it as ``python examples/unchanged.py --years 10 --out demo``.
@@ -93,32 +93,34 @@ def main() -> None:
 def save_figure(path: Path, found: xr.Dataset, rows: Any, apart: float) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 7.5), layout="constrained")
-    figure.suptitle("An xarray script, served by dask_coop", fontsize="x-large", fontweight="bold")
+    figure = pyplot.figure(figsize=(9.6, 6.0), layout="constrained")
+    figure.suptitle(
+        "An unchanged xarray script, run by dask_coop", fontsize="x-large", fontweight="bold"
+    )
     above, below = figure.subfigures(2, 1, height_ratios=(5, 4))
     maps = {
-        "summer": ("mean of June to August", "degrees Celsius"),
-        "spread": ("standard deviation of the months' means", "degrees"),
-        "week": ("coldest week", "degrees Celsius"),
+        "summer": ("mean of June to August", "°C"),
+        "spread": ("spread of monthly means", "std. deviation, °C"),
+        "week": ("coldest week", "°C"),
     }
     for axes, (name, (title, unit)) in zip(above.subplots(1, 3), maps.items(), strict=True):
         found[name].plot(ax=axes, cmap="inferno", cbar_kwargs={"label": unit})
-        axes.set(title=title, xlabel="longitude", ylabel="latitude")
+        axes.set(title=title, xlabel="longitude, °E", ylabel="latitude, °N")
     left, table = below.subplots(1, 2, width_ratios=(2, 1))
     left.plot(found.time, found.day, ".", color="0.75", markersize=2, label="days")
-    left.plot(found.time, found.month, color="#c8553d", label="means of 30 days")
+    left.plot(found.time, found.month, color="#c8553d", label="mean of 30 days")
     left.hlines(found.limits, *found.time[[0, -1]], color="0.4", linestyle="--", label="5 %, 95 %")
-    left.set(xlabel="year", ylabel="degrees Celsius", xlim=(found.time[0], found.time[-1]))
+    left.set(xlabel="year", ylabel="temperature, °C", xlim=(found.time[0], found.time[-1]))
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
     right = left.twinx()
-    right.plot(found.time, found.degree_days / 1e3, color="#2b5d8a")
-    right.set_ylabel("thousand degree days above 10", color="#2b5d8a")
+    right.plot(found.time, found.degree_days / 1e3, color="#2b5d8a", linestyle="-.")
+    right.set_ylabel("1,000 degree days > 10 °C", color="#2b5d8a")
     table.axis("off")
-    table.set_title("what served its calls")
+    table.set_title("dc.report()")
     lines = [f"{row.function:<16}{row.elements:<9}{row.served_by}" for row in rows]
-    lines += ["", "differs from Dask's results by", f"{apart:.1e} of the largest value at most"]
+    lines += ["", "largest difference from Dask:", f"{apart:.1e} of the largest value"]
     table.text(0, 0.95, "\n".join(lines), family="monospace", fontsize=9, va="top")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Zonal statistics
 ================
 
-Areas, means, spreads, maxima and where these are: all statistics of all regions of a labelled
-picture are found by ``dc.groupby_reduce`` in one read. The picture is the Hubble deep field that
-comes with scikit-image. Its galaxies are the maxima of the squares of a grid, which are
-statistics of groups, too, and a region is what lies nearest to one. The plots show the regions,
-their means with the brightest pixel of each, and how mean and maximum go together.
+``dc.groupby_reduce`` computes the areas, means, spreads, maxima and positions of the maxima of all
+regions of a labelled picture in one read. The picture is the Hubble deep field that comes with
+scikit-image. The brightest galaxy of each square of a grid is a maximum of a group, too, and a
+region is all pixels nearest to one of these galaxies. The plots show the regions, their means with
+the brightest pixel of each, and the maximum of each region beside its mean.
 
 Run it as ``python examples/zones.py --copies 4 --out demo``.
 """
@@ -112,26 +112,28 @@ def main() -> None:
 def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> None:
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12, 4.6), layout="constrained")
-    figure.suptitle("Galaxies and their regions", fontsize="x-large", fontweight="bold")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(3.4, 3.4, 2.2))
+    figure = pyplot.figure(figsize=(11, 3.7), layout="constrained")
+    figure.suptitle("Regions around bright galaxies", fontsize="x-large", fontweight="bold")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 3))
     left.imshow(np.sqrt(shown), cmap="gray")
     # As wide as can be seen.
     width = max(1, len(zones) // 250)
     edge = np.any([zones != np.roll(zones, width, axis) for axis in (0, 1)], axis=0)
-    left.imshow(np.where(edge, 1.0, np.nan), cmap="autumn", interpolation="nearest", alpha=0.8)
-    left.set_title("picture and regions")
+    left.imshow(np.where(edge, 1.0, np.nan), cmap="Wistia", interpolation="nearest")
+    left.set_title("galaxies and regions")
     row, column = np.divmod(found["argmax"], zones.shape[1])
     drawn = middle.imshow(found["mean"][zones], cmap="viridis", interpolation="nearest")
     middle.plot(column, row, ".", color="white", markersize=3)
-    middle.set_title("mean of a region, and its brightest pixel")
-    figure.colorbar(drawn, ax=middle, label="brightness", shrink=0.85)
+    middle.set_title("means and brightest pixels")
+    figure.colorbar(drawn, ax=middle, label="mean, pixel values 0 to 255", shrink=0.85)
     for axes in (left, middle):
         axes.set(xticks=[], yticks=[])
     area = right.scatter(found["mean"], found["max"], c=found["count"] / 1e3, s=16, cmap="plasma")
-    right.set(xlabel="mean", ylabel="maximum", title="means and maxima")
-    figure.colorbar(area, ax=right, label="area, thousands of pixels", shrink=0.85)
-    figure.savefig(path, dpi=110)
+    right.set(xlabel="mean of a region", ylabel="maximum of a region", title="one dot a region")
+    # As high as the pictures.
+    right.set_box_aspect(shown.shape[0] / shown.shape[1])
+    figure.colorbar(area, ax=right, label="thousands of pixels", shrink=0.85)
+    figure.savefig(path, dpi=140)
 
 
 if __name__ == "__main__":

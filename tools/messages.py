@@ -1,7 +1,8 @@
-"""Write docs/errors.md: every message that the library can raise, and what to do about it.
+"""Write docs/errors.md: messages that need more words than they have, and what to do about each.
 
 ``python tools/messages.py --write`` writes it anew. Messages come from the source: the arguments of
-dask_coop's exceptions and warnings. A test checks the page against the source.
+dask_coop's exceptions and warnings. A test checks the page against the source, and another one that
+messages which calls raise are among these. A message without advice here says itself what to do.
 """
 
 from __future__ import annotations
@@ -40,100 +41,95 @@ SECTIONS = {
     ),
     "Windows, gaps and runs": ("api/windows api/fills api/runs", ""),
     "Matrices": ("api/linalg algebra/semirings", ""),
-    "Operations of one's own": ("api/monoids", ""),
-    "Installed in the place of Dask's functions": (
+    "Custom operations": ("api/monoids", ""),
+    "Installed in place of Dask's functions": (
         "api/install api/flox_calls api/xhistogram_calls api/explain api/call/report",
-        "What is `Refused` is served by the function that was there before; `dask_coop.report()` "
-        'has the reason, and with `coop.fallback` "warn" or "raise" it is said at the call.',
+        "The original function runs a call that is `Refused`; `dask_coop.report()` shows the "
+        'reason, and with `coop.fallback` "warn" or "raise" the call itself does.',
     ),
-    "Labels and units": (
-        "api/call/labelled api/call/units xarray",
-        "Labels are xarray's, quantities pint's.",
-    ),
+    "Labels and units": ("api/call/labelled api/call/units xarray", ""),
     "Files, GPUs and the node": (
         "api/transfer api/files chunks/files files chunks/cupy/backend compiled cuda node",
         "",
     ),
     "Clusters": (
         "cluster",
-        "What is `Declined` runs as a graph, with the same result, and is an error only where "
-        '`coop.fallback` is "raise". [Collectives](collective.md) has all reasons.',
+        "A collective that is `Declined` runs as a graph, with the same result; it is an error "
+        'only if `coop.fallback` is "raise". [Collectives](collective.md) lists the reasons.',
     ),
     "Configuration": ("graph/config", ""),
-    "The command line": ("cli", "One line on stderr and status 2; `--help` shows all options."),
+    "The command line": ("cli", ""),
     "Faults of the library": (
         "chunks/cupy/matmul chunks/cupy/scan chunks/cupy/histogram_strategies chunks/one_by_one "
         "cuda/programs cuda/transfer chunks/masked",
-        "No public function leads here, unless it has a fault: please report it with the call.",
+        "",
     ),
 }
 
 #: Advice on messages by their beginnings, if they give none themselves.
 ADVICE = {
-    "{said}; {name} takes": "Dask's functions have arguments that this one has not; the message "
-    "has those that it takes.",
+    "{said}; {name} takes": "Dask's function has this argument, and ours does not. The message "
+    "lists the arguments that ours takes.",
     "{refusal}; {name} would be Dask's, which has none": "Set `array.query-planning` to False, or "
     "convert the array as the first half of the message says.",
     "{refusal}; {name} would be Dask's, which has no argument": "Convert the array as the first "
     "half of the message says, or leave the argument out.",
     "{refusal}. So it was left": "The first half says why this library did not take the array, "
-    "the second what Dask said of it. Convert the array as either says.",
-    "{cause}; with coop.fallback='allow'": '`coop.fallback` is "raise": allow it, or do what the '
-    "message says before.",
-    "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right; it was made by '
-    "Dask's function or by a graph, for the reason that the warning has.",
+    "and the second half why Dask did not. Convert the array as one of them says.",
+    "{cause}; with coop.fallback='allow'": '`coop.fallback` is "raise". Set it to "allow", or do '
+    "what the first half of the message says.",
+    "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right: Dask\'s function or '
+    "a graph computed it, for the reason in the warning.",
     "{name} has {…} chunks and {other}": "Move one of them: `dc.to_gpu` or `dc.to_host`.",
-    "out= takes no array of dask-array": "With `install`, dask-array's own function writes to it.",
-    "{name} has chunks of type": "Sparse chunks and the like have no kernels here.",
+    "out= takes no array of dask-array": "Under `install`, call dask-array's own function.",
+    "{name} has chunks of type": "This library works on NumPy and CuPy chunks, not on sparse "
+    "arrays and others.",
     "ptp does not take dtype bool": "Convert it, such as with `.astype('i1')`.",
     "For arrays which have more than one dimension": "Name the axis, or flatten the array.",
-    "Too many bins for data range": "The bins would be narrower than numbers lie there: take "
-    "fewer, or a wider range.",
+    "Too many bins for data range": "The bins would be narrower than the distance of neighbouring "
+    "floats. Take fewer bins, or a wider range.",
     "cannot take a quantile of no elements": "The array is empty, or all of it is NaN.",
     "Automated estimation of the number of bins": "Give a number of bins, or edges.",
-    "All-NaN slice encountered": "A warning, as NumPy's: results of lines without a number are "
-    "NaN.",
-    "monoid {name} {words}": "The message has the elements for which the law does not hold. "
-    "Mostly the identity is not neutral, or the order of the arguments is not kept.",
+    "All-NaN slice encountered": "As NumPy's warning: some lines contain only NaN, and so are "
+    "their results.",
+    "monoid {name} {words}": "The message shows elements for which the law fails. Usually the "
+    "identity is not neutral, or `combine` swaps its arguments.",
     "{name} needs CuPy and an NVIDIA GPU": "Install `[cuda12]` or `[cuda13]` where the task runs; "
-    "on a cluster that is every worker.",
-    "Node finds no NVIDIA GPU": "`nvidia-smi` should list one; CUDA_VISIBLE_DEVICES may hide it.",
-    "this does not compile for {arch}": "If the source is that of a `Monoid`, the compiler's "
-    "message below it is about its `cuda=`. Otherwise please report it.",
+    "on a cluster, on every worker.",
+    "Node finds no NVIDIA GPU": "Does `nvidia-smi` list one? CUDA_VISIBLE_DEVICES may hide it.",
+    "this does not compile for {arch}": "If the source belongs to a `Monoid`, correct its `cuda=` "
+    "as the compiler's message says. Otherwise please report it.",
     "NVRTC cannot be loaded": "Install `[cuda12]` or `[cuda13]`; without a GPU `[nvrtc]`.",
-    "device {ordinal} does not tell": "The driver is older than CUDA 12, or broken: `nvidia-smi`.",
-    "device {ordinal} refused": "The driver is older than CUDA 12, or broken: `nvidia-smi`.",
-    "GPU {ordinal} has no context": "Another process may have all of its memory: `nvidia-smi`.",
-    "GPU {ordinal} does not reach": "These GPUs cannot read each other's memory. Give `Node` only "
-    "some of them, as `devices=`, or use LocalCUDACluster.",
-    "the driver refused a launch": "MIG, MPS or exclusive mode may be in the way; give `Node` one "
-    "GPU, as `devices=[0]`, or use LocalCUDACluster.",
-    "{what} gave up after": "A GPU hangs or is very busy with others' work. The process's "
-    "contexts may be broken: restart it.",
-    "cannot read {span}": "The file system said so: see whether the file can be read there.",
-    "the file ends before": "It is shorter than when the array was made: call `from_npy` again.",
-    "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
+    "device {ordinal} does not tell": "The driver is older than CUDA 12, or broken; see "
+    "`nvidia-smi`.",
+    "device {ordinal} refused": "The driver is older than CUDA 12, or broken; see `nvidia-smi`.",
+    "GPU {ordinal} has no context": "Another process may use all of its memory; see `nvidia-smi`.",
+    "GPU {ordinal} does not reach": "These GPUs cannot read each other's memory. Pass some of them "
+    "to `Node` as `devices=`, or use LocalCUDACluster.",
+    "the driver refused a launch": "MIG, MPS or exclusive mode may be the cause. Pass one GPU to "
+    "`Node`, as `devices=[0]`, or use LocalCUDACluster.",
+    "{what} gave up after": "A GPU hangs, or other processes keep it busy. Restart the process: "
+    "its CUDA contexts may be broken.",
+    "cannot read {span}": "The file system reports this. Can the worker read the file?",
+    "the file ends before": "The file is shorter than when the array was made. Call `from_npy` "
+    "again.",
+    "its states are {nbytes}": "Nothing to do: a graph combines states of this size.",
     "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
     "chunk {key} is not in memory: it is {state}": "Persist the array, and wait for it.",
-    "the chunks of {name} are futures of": "Nothing: a graph runs there. Collectives need chunks "
-    "that a `distributed.Client` has persisted.",
-    "the chunks of {name} are not on workers": "Nothing: a graph runs there. Collectives need "
+    "the chunks of {name} are futures of": "Nothing to do: a graph runs there. Collectives need "
     "chunks that a `distributed.Client` has persisted.",
-    "the chunks of {name} are not in memory": "`x = x.persist()` with a client.",
-    "its chunks belong to several clients": "Make all arrays of a call by one client.",
-    "the scheduler does not take part": "It has been restarted: call again.",
-    "distributed {version} or Dask": "A later release has changed what this one uses. Results are "
-    "right; install the release of dask_coop for it, or report the message.",
-    "the cluster cannot be made to take part": "The scheduler and all workers need dask_coop.",
-    "worker {…} was lost": "Nothing: a graph has taken over.",
-    "worker {address} would have to spill": "Smaller chunks don't help: a collective takes all at "
-    "a time. Use a graph, or more memory.",
-}
-
-#: Advice on kinds of messages without an entry in the table above.
-OF_KIND = {
-    "Refused": "Dask's function of that name does it, where there is one.",
-    "Declined": "A graph does it instead.",
+    "the chunks of {name} are not on workers": "Nothing to do: a graph runs there. Collectives "
+    "need chunks that a `distributed.Client` has persisted.",
+    "the chunks of {name} are not in memory": "Call `x = x.persist()` with a client.",
+    "its chunks belong to several clients": "Make all arrays of a call with one client.",
+    "the scheduler does not take part": "It has been restarted. Call again.",
+    "distributed {version} or Dask": "This release does not know that version of Dask. Results are "
+    "right. Install a newer release of dask_coop, or report the message.",
+    "the cluster cannot be made to take part": "Install dask_coop on the scheduler and on all "
+    "workers.",
+    "worker {…} was lost": "Nothing to do: a graph has taken over.",
+    "worker {address} would have to spill": "Use a graph, or workers with more memory. Smaller "
+    "chunks do not help, because a collective holds all of them at the same time.",
 }
 
 #: Messages of exceptions whose argument is not a literal text; empty for those that repeat another
@@ -158,9 +154,10 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     # Messages of other lines of the module.
     ("files/hdf5", "known[1]"): (),
     ("api/monoids/monoid", "caller"): (),
-    ("api/order", "self.refusal"): (
-        "Quantiles must be in the range [0, 1]; take percentile, or divide percentages by 100",
-        "Percentiles must be in the range [0, 100]",
+    ("api/order", "self.refusal.format(q[~inside].flat[0])"): (
+        "Quantiles must be in the range [0, 1], got {…}; take percentile, or divide percentages "
+        "by 100",
+        "Percentiles must be in the range [0, 100], got {…}",
     ),
     ("api/monoids/ufuncs", "caller"): (),
     ("chunks/masked", "name.format(*args)"): (),
@@ -369,20 +366,17 @@ def figures() -> str:
             kinds.append(message.kind)
     parts = []
     for heading, (_, help_) in SECTIONS.items():
+        advised = {text: kinds for text, kinds in lines[heading].items() if advice_on(text)}
+        if not advised and not help_:
+            continue
         parts.append(f"## {heading}\n")
         if help_:
             parts.append(f"{help_}\n")
-        for text, kinds in sorted(lines[heading].items(), key=lambda item: item[0].lower()):
+        for text, kinds in sorted(advised.items(), key=lambda item: item[0].lower()):
             shown = f"`` {text} ``" if "`" in text else f"`{text}`"
-            advice = [advice_on(text)]
-            if not help_ and not advice[0]:
-                advice = [OF_KIND[kind] for kind in kinds if kind in OF_KIND]
-            # The command line does not show the kind of an exception.
-            named = [f"{' or '.join(kinds)}."] if kinds != ["UserError"] else []
-            said = " ".join(filter(None, [*named, *advice]))
-            parts.append(f"- {shown}" + (f"  \n  {said}" if said else ""))
+            parts.append(f"- {shown}  \n  {' or '.join(kinds)}. {advice_on(text)}")
         parts.append("")
-    return "\n".join(parts).strip()
+    return "\n".join(parts).strip().replace("\n\n\n", "\n\n")
 
 
 def page() -> str:

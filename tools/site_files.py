@@ -10,6 +10,25 @@ from docutils import nodes
 
 import dask_coop
 
+#: The scripts of the gallery, from easy to hard; new ones come last.
+_ORDER = (
+    *("sensors", "gaps", "climatology", "smooth", "equalize", "match", "events", "unchanged"),
+    *("zones", "galaxies", "sampling", "summed_area", "stream", "reproducible", "recurrence"),
+    *("shortest_paths", "cluster"),
+)
+
+
+class EasyFirst:
+    """Sort the scripts of the gallery as in `_ORDER`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str) -> tuple[int, str]:
+        """Return the place of a script."""
+        stem = Path(name).stem
+        return _ORDER.index(stem) if stem in _ORDER else len(_ORDER), stem
+
 
 def into_a_folder(gallery: dict[str, Any], script: dict[str, Any]) -> list[str]:
     """Return the arguments of a script of the gallery: the folder for its drawings."""

@@ -297,7 +297,7 @@ def moment(
     6.8
     """
     if not isinstance(order, Integral) or order < 0:
-        raise ValueError("Order must be an integer >= 0")
+        raise ValueError(f"Order must be an integer >= 0, got {order!r}")
     x = asanyarray(a)
     result = _float("moment", MEAN.output(x.dtype) if dtype is None else dtype)
     if order < 2:

@@ -110,10 +110,10 @@ def quantile(
     """
     arguments = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
     if name.endswith("percentile"):
-        fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
+        fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100], got {}")
     else:
         instead = "take percentile, or divide percentages by 100"
-        fractions = Fractions(q, 1, f"Quantiles must be in the range [0, 1]; {instead}")
+        fractions = Fractions(q, 1, f"Quantiles must be in the range [0, 1], got {{}}; {instead}")
     return _quantiles(name, a, fractions, arguments)
 
 
@@ -307,10 +307,9 @@ class Fractions:
             raise TypeError(f"q takes numbers, got dtype {q.dtype}")
         if q.ndim > 2:
             raise ValueError(f"q must have at most 2 axes, got {q.ndim}")
-        q = np.asarray(np.true_divide(q, self.divisor)) if self.divisor > 1 else q
-        if not np.all((q >= 0) & (q <= 1)):
-            raise ValueError(self.refusal)
-        return q
+        if not np.all(inside := (q >= 0) & (q <= self.divisor)):
+            raise ValueError(self.refusal.format(q[~inside].flat[0]))
+        return np.asarray(np.true_divide(q, self.divisor)) if self.divisor > 1 else q
 
 
 def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Arguments) -> da.Array:

@@ -137,7 +137,7 @@ def as_text(facts: Facts) -> str:
     lines += [_line(name, value) for name, value in facts["variables"].items()]
     if facts["unread"]:
         lines.append(f"  {facts['unread']}")
-    lines.append("what is slow here:" if facts["slow"] else "what is slow here: nothing was found")
+    lines.append("what is slow here:" if facts["slow"] else "what is slow here: nothing")
     lines += [f"  - {line}" for line in facts["slow"]]
     return "\n".join(lines)
 

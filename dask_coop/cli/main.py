@@ -102,22 +102,26 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "run",
-        help="run a script with dask_coop in place of functions of Dask, NumPy, xarray and others",
-        description="Runs a script as Python does, with dask_coop installed in place of the "
-        "functions of Dask, NumPy, xarray, flox and xhistogram that it serves; the script stays.",
+        help="run a script with dask_coop accelerating its Dask, NumPy and xarray calls",
+        description="Runs a script as Python does. dask_coop replaces functions of Dask, NumPy, "
+        "xarray, flox and xhistogram meanwhile; the script needs no change.",
     )
     command.set_defaults(run=_run)
     command.add_argument(
         "--chunks",
         choices=("numpy", "cupy"),
         default="numpy",
-        help="cupy: work on GPUs, with chunks that were made for NumPy (numpy)",
+        help="cupy: move the chunks to GPUs and work there (default: numpy)",
     )
     command.add_argument(
-        "--report", action="store_true", help="print at the end which function served which call"
+        "--report", action="store_true", help="print which calls dask_coop ran, at the end"
     )
-    command.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
-    command.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
+    command.add_argument(
+        "-m", dest="module", action="store_true", help="run a module, as python -m does"
+    )
+    command.add_argument(
+        "target", metavar="SCRIPT", help="a script, or with -m the name of a module"
+    )
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
     )
@@ -126,10 +130,11 @@ def _parser() -> argparse.ArgumentParser:
         "worker",
         help="start one worker of a cluster, with all GPUs of this machine",
         usage="%(prog)s [--gpus N,N...] SCHEDULER [options of `dask worker`]",
-        description="Starts one worker process that uses all GPUs of this machine: each chunk on "
-        "the GPU where it lies, and a collective as one launch over all. All other options are "
-        "those of `dask worker`, such as --scheduler-file, --interface, --name, --nthreads (as "
-        "many as GPUs), --memory-limit (all of the machine) and --no-nanny.",
+        description="Starts one worker process that uses all GPUs of this machine: it works on "
+        "each chunk on the GPU that holds it, and runs a collective as one launch on all GPUs. "
+        "Other options are passed to `dask worker`, such as --scheduler-file, --interface, --name, "
+        "--nthreads (default: the number of GPUs), --memory-limit (default: all memory) and "
+        "--no-nanny.",
         allow_abbrev=False,
     )
     command.set_defaults(run=_worker)
@@ -137,23 +142,24 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=_ordinals,
         metavar="N,N...",
-        help="some of the GPUs that CUDA_VISIBLE_DEVICES allows, as `info` numbers them (all)",
+        help="use only these of the GPUs that CUDA_VISIBLE_DEVICES allows, by the numbers of "
+        "`info` (default: all)",
     )
 
     command = commands.add_parser(
         "info",
-        help="print what this machine offers",
-        description="Prints the GPUs of this machine, the links between them, and versions.",
+        help="print GPUs, versions, settings, and what slows this machine down",
+        description="Prints the GPUs of this machine, the links between them, versions, folders of "
+        "compiled code, settings, and what slows this machine down.",
     )
     command.set_defaults(run=_info)
-    command.add_argument("--json", action="store_true", help="the same as JSON")
+    command.add_argument("--json", action="store_true", help="print JSON")
 
     command = commands.add_parser(
         "warm",
-        help="compile kernels and loops ahead",
-        description="Compiles the kernels that public functions launch and, with Numba, the loops "
-        "over NumPy chunks, into the folders that `info` names, so that no call has to wait for a "
-        "compiler.",
+        help="compile kernels and loops ahead of their first use",
+        description="Compiles the kernels of GPUs and, with Numba, the loops over NumPy chunks, "
+        "into the folders that `info` names, so that no call waits for a compiler.",
     )
     command.set_defaults(run=_warm)
     command.add_argument(
@@ -161,21 +167,23 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=(),
         metavar="A,B...",
-        help="some of reductions, scans, histograms, products (all)",
+        help="some of reductions, scans, histograms, products (default: all)",
     )
     command.add_argument(
         "--dtypes",
         type=_names,
         default=(),
         metavar="A,B...",
-        help="dtypes of the data (float32,float64,int32,int64,uint8; of loops the three wide ones)",
+        help="dtypes of the data (default: float32,float64,int32,int64,uint8; for loops "
+        "float64,int64,float32)",
     )
     command.add_argument(
         "--arch",
         type=_names,
         default=(),
         metavar="A,B...",
-        help="architectures, such as sm_90, for kernels and no loops (those of the GPUs here)",
+        help="compile only kernels, for these architectures, such as sm_90 (default: those of the "
+        "GPUs here)",
     )
     command.add_argument(
         "--archive",
@@ -183,16 +191,16 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=archive.file(),
         metavar="FILE",
-        help="compile the kernels of common statistics of float32 and float64 into a file (by "
-        "default that of the package, which wheels bring) for sm_80, sm_90 and sm_100",
+        help="compile the kernels of common statistics of float32 and float64 into a file, for "
+        "sm_80, sm_90 and sm_100 (default: the file that wheels contain)",
     )
 
     command = commands.add_parser(
         "bench",
         help="compare the speed with other libraries",
-        description="Compares the speed of the kernels with CUB, CuPy and PyTorch, or without a "
-        "GPU that of NumPy chunks with NumPy, Dask, bottleneck, numbagg, boost-histogram and "
-        "fast-histogram; writes all samples, a page and plots.",
+        description="With a GPU, compares the speed of kernels with CUB, CuPy and PyTorch; without "
+        "one, that of NumPy chunks with NumPy, Dask, bottleneck, numbagg, boost-histogram and "
+        "fast-histogram. Writes all samples, a page and plots.",
     )
     command.set_defaults(run=_bench)
     command.add_argument(
@@ -200,32 +208,34 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=(),
         metavar="NAMES",
-        help="some of reduce,scan,histogram,transpose,matmul (all with a GPU), "
-        "chunks,arrays,threads (all without)",
+        help="with a GPU, some of reduce,scan,histogram,transpose,matmul; without one, some of "
+        "chunks,arrays,threads (default: all)",
     )
     command.add_argument(
         "--sizes",
         type=_sizes,
         default=(),
         metavar="N,N...",
-        help="sizes as powers of two (16,18,20,22,24,26,28,30; without a GPU up to 24)",
+        help="sizes as powers of two (default: 16,18,20,22,24,26,28,30; without a GPU up to 24)",
     )
     command.add_argument(
         "--whole",
         type=_size,
         metavar="N",
-        help="elements of the array that all threads work on, as a power of two (30 with 16 "
-        "processors and more, else 26)",
+        help="elements of the array that all threads work on, as a power of two (default: 30 "
+        "with 16 processors or more, else 26)",
     )
-    command.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
-    command.add_argument("--cpu", action="store_true", help="leave the GPU alone")
-    command.add_argument("--name", help="of the results (that of the GPU)")
+    command.add_argument(
+        "--quick", action="store_true", help="only test that it works, on tiny arrays"
+    )
+    command.add_argument("--cpu", action="store_true", help="use no GPU")
+    command.add_argument("--name", help="name of the results (default: that of the GPU)")
     command.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder for the results (benchmarks/results in a checkout; for --quick and elsewhere "
-        "./bench-results)",
+        help="folder for the results (default: benchmarks/results in a checkout; elsewhere, and "
+        "with --quick, ./bench-results)",
     )
     return parser
 

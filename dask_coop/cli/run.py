@@ -6,6 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from dask_coop.api.call.report import report
@@ -17,6 +18,21 @@ def require(target: str, module: bool) -> None:
     """Raise UserError if there is no such script; a missing module is Python's error."""
     if not module and not Path(target).exists():
         raise UserError(f"there is no script {target}")
+
+
+def _print_theirs(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Print an exception with the script's frames, as Python does, without those that run it."""
+    theirs, inside = traceback, False
+    while theirs is not None:
+        file = theirs.tb_frame.f_code.co_filename
+        if inside and not file.startswith("<frozen ") and file not in (__file__, runpy.__file__):
+            break
+        inside = inside or file == __file__
+        theirs = theirs.tb_next
+    # Without a frame of the script, its source has an error, or there is no such module.
+    sys.__excepthook__(kind, error.with_traceback(theirs), theirs)
 
 
 def run(
@@ -38,6 +54,7 @@ def run(
         Whether to print the report to stderr when the script has ended or failed.
     """
     sys.argv[:] = [target, *arguments]
+    sys.excepthook = _print_theirs
     try:
         with installed(chunks):
             if module:

@@ -269,11 +269,11 @@ STRANGE = [
     (10, r"Regular\(50, 0, 1\).* got 10"),
     ([0.0, 1.0], r"Variable\(edges\).* got \[0.0"),
     ([], r"got \[\]"),
-    (bh.axis.StrCategory(["a"]), r"StrCategory\(\['a'\]\) samples of dtype float64"),
+    (bh.axis.StrCategory(["a"]), r"StrCategory\(\['a'\]\) .* float64; .*by .astype\('str'\)"),
     (bh.axis.IntCategory([3]), r"IntCategory\(\[3\]\) samples of dtype float64"),
     (bh.axis.Variable([0, 1, 2], growth=True), "depend on the order of samples; use Regular"),
-    (bh.axis.Integer(0, 4), r"Integer\(0, 4\) samples of dtype float64"),
-    (bh.Histogram(PLAIN, storage=bh.storage.Mean()), "a storage of Mean needs values="),
+    (bh.axis.Integer(0, 4), r"Integer\(0, 4\) samples of .* float64; .*by .astype\('i8'\)"),
+    (bh.Histogram(PLAIN, storage=bh.storage.Mean()), "Mean needs values=, the numbers"),
     (bh.Histogram(), "an axis or more"),
 ]
 TURNING = bh.axis.Regular(4, 0, 1, circular=True)
@@ -295,13 +295,19 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: dc.to_hist([ONES], [PLAIN] * 2), ValueError, "for each of 2 axes, got 1"),
     (lambda: dc.to_hist([ONES], [TURNING] * 2), ValueError, "for each of 2 axes, got 1"),
     (lambda: dc.to_hist([ONES, ONES[1:]], [TURNING] * 2), ValueError, "coordinates should have"),
-    (lambda: dc.to_hist(ONES, WHOLE, values=ONES), TypeError, "Int64 takes no values="),
+    (lambda: dc.to_hist(ONES, WHOLE, values=ONES), TypeError, "Int64 takes no values=; take Mean"),
     (lambda: dc.to_hist(ONES, PLAIN, values=ONES * 1j), TypeError, "must be real numbers"),
     (lambda: dc.to_hist({"x": ONES}, PLAIN, "w"), ValueError, "no column 'w', only"),
     (
         lambda: dc.to_hist({"x": ONES}, [hist.axis.Regular(2, 0, 1, name="y")]),
         ValueError,
         "no column 'y', only",
+    ),
+    (
+        # Without a list around it, too, although an axis can be iterated over.
+        lambda: dc.to_hist({"x": ONES, "z": ONES}, hist.axis.Regular(2, 0, 1, name="y")),
+        ValueError,
+        "sample has no column 'y', only",
     ),
     (
         lambda: dc.to_hist({"x": ONES}, [hist.axis.Regular(2, 0, 1, name="x"), PLAIN]),

@@ -694,3 +694,22 @@ def test_a_script_that_fails_fails_and_the_report_is_printed(tmp_path: Path) -> 
     done = run("", "-m", "dask_coop", "run", str(tmp_path / "none.py"), fails=True)
     assert done.returncode == 2
     assert done.stderr.startswith("dask_coop: error: there is no script")
+
+
+def test_a_script_that_raises_prints_the_traceback_that_python_prints(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def f():\n    return 1 / 0\n"
+        "try:\n    f()\nexcept ZeroDivisionError as error:\n    raise ValueError('x') from error\n"
+    )
+    for _ in range(2):
+        plain = run("", str(script), fails=True, env={"PYTHONPATH": str(tmp_path)})
+        ours = [
+            run("", "-m", "dask_coop", "run", *given, fails=True, env={"PYTHONPATH": str(tmp_path)})
+            for given in ([str(script)], ["-m", "script"])
+        ]
+        assert plain.stderr
+        assert [done.stderr for done in ours] == [plain.stderr] * 2
+        assert [done.returncode for done in ours] == [1, 1]
+        # A script that cannot be compiled has no frame.
+        script.write_text("x = (\n")

@@ -91,7 +91,10 @@ def test_functions_and_accessors_are_copied_and_pickled() -> None:
 
 
 MESSAGES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: dc.quantile(X, 50), r"range \[0, 1\]; take percentile, or divide percentages by 100"),
+    (
+        lambda: dc.quantile(X, 50),
+        r"range \[0, 1\], got 50; take percentile, or divide percentages by 100",
+    ),
     (lambda: dc.ewm_mean(X, alpha=2), "alpha of ewm_mean must be above 0 and at most 1, got 2"),
     (lambda: dc.ewm_mean(X, span=0.5), r"span of ewm_mean must be at least 1, got 0\.5"),
     (lambda: dc.ewm_mean(X, com=-1), "com of ewm_mean must be at least 0, got -1"),

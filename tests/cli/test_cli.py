@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "same.npy", np.full(9, 4.0))
     np.save(folder / "tail.npy", RNG.lognormal(0, 3, 9999))
     np.save(folder / "nothing-but-nan.npy", np.full(9, np.nan))
-    np.save(folder / "infinite.npy", np.array([1.0, -np.inf]))
+    np.save(folder / "nothing-finite.npy", np.array([np.nan, np.inf, -np.inf]))
     np.save(folder / "far.npy", np.array([-1.7e308, 1.7e308]))
     np.save(folder / "half.npy", np.array([-65504, 65504, 65504], "f2"))
     np.save(folder / "dates.npy", DATES)
@@ -400,16 +400,33 @@ def test_reads_are_as_many_as_it_says(
         assert [*summary.quantiles.values()] == [*quantiles]
 
 
-def test_a_range_makes_infinities_harmless_and_json_has_none(told: Callable[..., str]) -> None:
-    limits = ("--range", 0, 2)
-    found = numbers(told("infinite.npy", *limits))
-    assert (found["min"], found["outside the histogram"]) == (-np.inf, 1)
+@pytest.mark.parametrize("limits", [(), ("--range", -1, 0.5)])
+def test_infinities_and_nan_are_counted_and_the_others_described(
+    tmp_path: Path, told: Callable[..., str], limits: Any
+) -> None:
+    x = WITH_NAN.astype("f8")
+    x[:3, 5] = np.inf, -np.inf, -np.inf
+    np.save(tmp_path / "x.npy", x)
+    text, finite = told(tmp_path / "x.npy", *limits), np.where(np.isinf(x), np.nan, x)
+    found = numbers(text)
+    assert (found["infinite"], found["NaN"]) == (3, np.isnan(x).sum())
+    assert_describes(
+        text.replace(f"{int(found['NaN'])}\n", f"{np.isnan(finite).sum()}\n"),
+        finite,
+        256,
+        1.5 / 256 if limits else None,
+    )
+    assert f"for {2 if limits else 3} reads" in text
+    inside = (finite >= -1) & (finite <= 0.5) if limits else ~np.isnan(finite)
+    assert found.get("outside the histogram", 0) == found["count"] - inside.sum()
+    assert [*found][-1] == "width of a bin"
 
     def refuse(name: str) -> Any:
         raise AssertionError(name)
 
-    (found,) = json.loads(told("infinite.npy", *limits, "--json"), parse_constant=refuse)
-    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
+    (found,) = json.loads(told(tmp_path / "x.npy", *limits, "--json"), parse_constant=refuse)
+    assert (found["infinite"], found["nans"]) == (3, np.isnan(x).sum())
+    assert sum(found["histogram"]["counts"]) == inside.sum()
 
 
 def test_a_long_tail_is_pointed_out(told: Callable[..., str]) -> None:
@@ -430,7 +447,7 @@ def test_sources_of_one_name_have_figures_of_their_own(
     before = (tmp_path / "normal-histogram.png").read_bytes()
     monkeypatch.chdir(tmp_path)
     others = [folder / "normal.npy", folder / "other" / "normal.npy"]
-    assert describe("normal.npy", "normal-histogram.png", *others) == 0
+    assert describe("normal.npy", "normal-histogram.png", *others, "--figure") == 0
     figures = re.findall(r"^figure: (.*)$", capsys.readouterr().out, flags=re.MULTILINE)
     assert figures == [
         "normal-histogram-2.png",
@@ -481,8 +498,6 @@ ERRORS = {
     "unknown-file": (["describe", "absent.npy"], "absent.npy: no such file"),
     "extension": (["describe", "notes.txt"], "'.txt' is not supported; use one of .npy"),
     "unknown-picture": (["describe", "skimage:sun"], "skimage:sun: scikit-image .* moon"),
-    "no-dataset": (["describe", "two.hdf5"], "two.hdf5: give --dataset NAME, one of a, b/c"),
-    "no-dataset-zarr": (["describe", "group.zarr"], "give --dataset NAME, one of a, b/c"),
     "unknown-dataset": (
         ["describe", "two.hdf5", "--dataset", "d"],
         "there is no dataset d; give --dataset NAME, one of a, b/c",
@@ -494,8 +509,8 @@ ERRORS = {
     "empty": (["describe", "empty.npy"], r"empty.npy: the array is empty \(shape \(0, 2\)\)"),
     "only-nan": (["describe", "nothing-but-nan.npy"], "but-nan.npy: all 9 values are NaN"),
     "infinite": (
-        ["describe", "infinite.npy"],
-        "infinite.npy: the values go from -inf to 1; give --range LO HI",
+        ["describe", "nothing-finite.npy"],
+        "nothing-finite.npy: all 3 values are NaN or infinite; there is nothing to describe",
     ),
     "far": (["describe", "far.npy"], "far.npy: from -1.7e\\+308 to 1.7e\\+308 is too far"),
     "bins-0": (["describe", MOON, "--bins", "0"], "--bins: '0' is not a whole number from 1"),
@@ -597,12 +612,53 @@ def test_a_file_that_breaks_off(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (tmp_path / "out").exists()
 
 
-def test_a_figure_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_figure_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(command_describe, "summarize", None)
     (tmp_path / "moon-histogram.png").mkdir()
     assert describe(MOON, "--out", tmp_path) == 2
-    assert re.search(r"dask_coop: error: --out .*: cannot write", capsys.readouterr().err)
+    assert "moon-histogram.png is a folder; name another" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dask_coop.cli.describe import figures, page
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figures, "save_summary", full)
+    monkeypatch.setattr(page, "write", full)
+    for option in (["--out", tmp_path], ["--html", tmp_path / "x.html"]):
+        assert describe(MOON, *option) == 2
+        said = f"dask_coop: error: {option[0]} {option[1]}: cannot write it: .*No space left"
+        assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("option", [[], ["--json"], ["--quiet"]])
+def test_no_file_is_written_unasked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert describe(folder / "normal.npy", *option) == 0
+    assert not [*tmp_path.iterdir()]
+    assert describe(folder / "normal.npy", "--figure", *option) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["normal-histogram.png"]
+
+
+def test_a_folder_is_described_without_the_figures_of_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", NORMAL)
+    monkeypatch.chdir(tmp_path)
+    for pattern, count in ((".", 1), (".", 1), ("*", 1), ("x-histogram.png", 1)):
+        capsys.readouterr()
+        assert describe(pattern, "--figure", "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert len(found) == count
+    assert found[0]["name"] == "x-histogram.png"
 
 
 def test_an_interrupt_is_no_error(
@@ -820,7 +876,7 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
-    done = python("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", folder / "normal.npy", "--figure", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^backend: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
     assert_describes(done.stdout, NORMAL, 256)
@@ -903,7 +959,7 @@ class Missing:
 sys.meta_path.insert(0, missing := Missing())
 for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
                              "skimage": "picture.png", "zarr": "array.zarr"}}.items():
-    assert main(["describe", {str(folder)!r} + "/" + source, "--cpu"]) == 2
+    assert main(["describe", {str(folder)!r} + "/" + source, "--cpu", "--figure"]) == 2
 """
     done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -920,7 +976,7 @@ def test_a_closed_pipe_ends_quietly_and_figures_are_written(
     folder: Path, tmp_path: Path, both: str
 ) -> None:
     line = f"{{ {sys.executable} -m dask_coop describe --cpu {folder / 'normal.npy'} "
-    line += f"{folder / 'flags.npy'} {both}; echo $? > status; }} | head -1"
+    line += f"{folder / 'flags.npy'} --figure {both}; echo $? > status; }} | head -1"
     done = subprocess.run(
         ["sh", "-c", line], cwd=tmp_path, env=beside(), capture_output=True, text=True
     )

@@ -161,8 +161,8 @@ def test_the_only_dataset_needs_no_name(tmp_path: Path) -> None:
     assert (source.name, source.stem) == ("x.h5/raw/first", "x-raw-first")
 
 
-@pytest.mark.parametrize("dataset", [None, "third", "raw"])
-def test_the_datasets_are_listed(tmp_path: Path, dataset: str | None) -> None:
+@pytest.mark.parametrize("dataset", ["third", "raw"])
+def test_the_datasets_are_listed(tmp_path: Path, dataset: str) -> None:
     save_zarr_group(tmp_path / "x.zarr")
     with pytest.raises(UserError, match="--dataset NAME, one of raw/first, second"):
         open_source(str(tmp_path / "x.zarr"), dataset)

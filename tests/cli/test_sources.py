@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from functools import partial
@@ -15,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from support.processes import beside
 
 from dask_coop.cli import main
+from dask_coop.cli.describe.pictures import SOFTWARE
 from dask_coop.cli.describe.sources import UserError, join, open_sources, split
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
@@ -43,7 +45,12 @@ def test_the_pictures_of_a_folder(tmp_path: Path) -> None:
     grey = VALUES.astype("u1")
     save_pictures(tmp_path / "pictures", b=grey + 1, a=grey)
     (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    (tmp_path / "pictures" / "own.png").write_bytes(SOFTWARE.encode())
     a, b = opened(tmp_path, tmp_path / "pictures")
+    assert a.notes == (
+        f"skipped in {tmp_path / 'pictures'}: notes.txt (unknown extension), own.png (figures of "
+        "this command)",
+    )
     assert (a.name, b.name) == ("a.png", "b.png")
     assert a.text == str(tmp_path / "pictures" / "a.png")
     same(a, grey)
@@ -52,6 +59,67 @@ def test_the_pictures_of_a_folder(tmp_path: Path) -> None:
     assert len(json.dumps([*map(str, a.array.dask.values())])) < 2000
     for chunks in (2, (2, 5)):
         same(opened(tmp_path, tmp_path / "pictures", chunks=chunks)[0], grey)
+
+
+def test_a_folder_has_what_can_be_described_and_tells_the_rest(tmp_path: Path) -> None:
+    frame = save_csv(tmp_path / "a.csv")
+    np.save(tmp_path / "b.npy", VALUES)
+    np.save(tmp_path / "text.npy", np.array(["a"]))
+    (tmp_path / "deep").mkdir()
+    for number in range(7):
+        (tmp_path / f"{number}.txt").touch()
+    sources = open_sources([str(tmp_path)], None, "auto", "")
+    assert [source.name for source in sources] == ["a.csv/day", "a.csv/rain", "a.csv/wet", "b.npy"]
+    same(sources[0], frame["day"].to_numpy())
+    assert sources[0].notes[-1] == (
+        f"skipped in {tmp_path}: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt, 2 more (unknown extension), "
+        "deep (a folder), text.npy (the dtype <U1 cannot be described)"
+    )
+
+
+def save_zarr(data: Any, path: Path) -> None:
+    pytest.importorskip("zarr", exc_type=ImportError)
+    data.to_zarr(path, consolidated=False)
+
+
+def save_netcdf4(data: Any, path: Path) -> None:
+    pytest.importorskip("h5netcdf")
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+def save_netcdf3(data: Any, path: Path) -> None:
+    data.to_netcdf(path, engine="scipy", format="NETCDF3_CLASSIC")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "save"), [("x.zarr", save_zarr), ("x.nc", save_netcdf4), ("x.nc", save_netcdf3)]
+)
+def test_all_variables_but_coordinates_are_described(tmp_path: Path, name: str, save: Any) -> None:
+    xarray = pytest.importorskip("xarray")
+    data = xarray.Dataset(
+        {
+            "rain": (("t", "x"), VALUES),
+            "who": (("x",), np.array(list("abcdefghijkl"), "S1")),
+            "wind": (("t", "x"), VALUES / 2),
+        },
+        {"t": np.arange(5.0)},
+    )
+    save(data, tmp_path / name)
+    rain, wind = opened(tmp_path, tmp_path / name)
+    assert (rain.name, wind.name) == (f"{name}/rain", f"{name}/wind")
+    same(rain, VALUES)
+    same(wind, VALUES / 2)
+    (note,) = rain.notes
+    # The coordinates of netCDF 4 have more names: those of dimensions.
+    assert re.match(r"left out: .*\bt\b.* \(coordinates\), who \(the dtype .S1 cannot be", note)
+    (time,) = opened(tmp_path, tmp_path / name, dataset="t")
+    same(time, np.arange(5.0))
+    with pytest.raises(UserError, match=r"who: the dtype .S1 cannot be described; convert"):
+        opened(tmp_path, tmp_path / name, dataset="who")
+    data[["who"]].assign(whom=data.who).to_netcdf(tmp_path / "texts.nc", engine="scipy")
+    with pytest.raises(UserError, match=r"none of its arrays can be described: who, whom \("):
+        opened(tmp_path, tmp_path / "texts.nc")
 
 
 def test_patterns_that_the_shell_has_left(tmp_path: Path) -> None:
@@ -94,8 +162,8 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
     for source, name in zip(sources, ("day", "rain", "wet"), strict=True):
         same(source, frame[name].to_numpy())
         assert source.array.chunksize == (9,)
-        (note,) = source.notes
-        assert note.startswith("columns left out: town (str")
+    (note,) = sources[0].notes
+    assert note.startswith("columns left out: town (str")
     (only,) = opened(tmp_path, tmp_path / "x.csv", dataset="rain")
     same(only, frame["rain"].to_numpy())
 
@@ -197,7 +265,9 @@ def test_a_folder_of_zarr_needs_no_suffix(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no-picture": ("empty", r"there is no picture in this folder .*empty/\*.npy'"),
+    "nothing-in-a-folder": ("empty", "there is nothing to describe in this folder: it is empty"),
+    "figures-alone": ("figures", r"in this folder: a.png \(figures of this command\)$"),
+    "figures-fit": ("figures/*", "all files are figures of this command; to describe one, name it"),
     "no-file-fits": ("a*.npy", r"a\*.npy: no file fits this pattern"),
     "no-npz": ("absent.npz", "absent.npz: no such file"),
     "text-in-npz": ("text.npz", "text.npz: b: the dtype <U1 cannot be described"),
@@ -223,6 +293,8 @@ def test_wrong_sources_say_what_to_type(
     if text.endswith(".zarr"):
         pytest.importorskip("zarr", exc_type=ImportError)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.png").write_bytes(SOFTWARE.encode())
     (tmp_path / "x.mat").write_text("")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "text.csv").write_text("town\nx\ny\n")
@@ -331,7 +403,6 @@ def test_npy_on_stdin(tmp_path: Path, piped: bool) -> None:
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert (found["name"], found["mean"]) == ("standard input", VALUES.mean())
-    assert (tmp_path / "standard-input-histogram.png").exists()
 
 
 def test_stdin_without_npy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_what_the_page_says_to_type_works(folder: Path, line: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "rror" not in done.stderr
     figures = {*folder.rglob("*-histogram.png")} - before
-    assert figures
+    assert bool(figures) == ("--figure" in line or "--out" in line)
     for figure in figures:
         figure.unlink()
     rain = np.load(folder / "rain.npy")
@@ -67,6 +67,6 @@ def test_what_the_page_says_to_type_works(folder: Path, line: str) -> None:
             assert done.stdout == expected
             return
     assert "  median " in done.stdout
-    assert len(figures) == 3 or "--each" not in line
+    assert done.stdout.count("  median ") == 3 or "--each" not in line
     if "--join" in line:
         assert "shape: 77 x 30" in done.stdout

@@ -531,8 +531,8 @@ def test_reproducible_sums_have_the_same_bits_and_the_others_are_near(xp: Module
     sizes = example.chunk_sizes(values.size, 6)
     assert sizes[-1] == values.size
     for size in sizes:
-        lazy = example.SUMS["dc.sum, reproducible"](to_chunks(xp, values, size))
-        assert float(lazy.compute()) == pytest.approx(exact, abs=1e-14)
+        lazy = example.SUMS["dc.sum(..., reproducible=True)"](to_chunks(xp, values, size))
+        assert float(lazy.compute()) == pytest.approx(exact, abs=1e-13)
 
 
 def test_means_by_a_table_are_those_of_boxes(xp: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""The page of all messages: made of the source, and what is raised is found on it."""
+"""The messages of the source: the page has those with advice, and calls raise no others."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ CALLS: list[Callable[[], Any]] = [
 
 
 def patterns() -> list[re.Pattern[str]]:
-    """Return the page's messages, each with anything for what stands in braces."""
-    shown = re.findall(r"^- (`+) ?(.*?) ?\1(?:  )?$", messages.PAGE.read_text(), re.MULTILINE)
+    """Return the messages of the source, each with anything for what stands in braces."""
+    texts = dict.fromkeys(message.text for message in messages.collect())
     return [
         re.compile(".*".join(map(re.escape, re.split(r"\{[^{}]*\}", text))), re.DOTALL)
-        for _, text in shown
+        for text in texts
         # Values alone are no words to find a message by.
         if len(re.sub(r"\{[^{}]*\}", "", text)) > 5
     ]
@@ -72,8 +72,15 @@ def test_the_page_is_that_of_the_source() -> None:
     assert messages.page() == messages.PAGE.read_text(), "python tools/messages.py --write"
 
 
+def test_the_page_is_short_and_has_advice_on_each_of_its_messages() -> None:
+    text = messages.PAGE.read_text()
+    entries = re.findall(r"^- `.*`  \n  (\w+(?: or \w+)*)\. (.+)$", text, re.MULTILINE)
+    assert len(entries) == len(re.findall("^- `", messages.figures(), re.MULTILINE)) > 30
+    assert len(text.split()) < 2500
+
+
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_raised_is_on_the_page(call: Callable[[], Any]) -> None:
+def test_what_is_raised_is_known(call: Callable[[], Any]) -> None:
     with (
         dask.config.set({"coop.fallback": "raise"}),
         pytest.raises(Exception, match=r".") as raised,

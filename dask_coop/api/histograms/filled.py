@@ -26,6 +26,7 @@ from dask_coop.graph.reduce import folded
 
 #: The kinds of samples by that of an axis: of numbers, integers, bool and strings.
 _KINDS = {"Integer": "biu", "IntCategory": "biu", "Boolean": "b", "StrCategory": "UTO"}
+_CONVERTED = {"biuf": "f8", "biu": "i8", "b": "bool", "UTO": "str"}
 
 
 def fills_itself(package: Any, axis: Any) -> bool:
@@ -67,8 +68,9 @@ def fill_by_chunks(
     for axis, x in zip(empty.axes, samples, strict=True):
         named = f"to_hist does not count into the axis {axis!r}"
         kind = next((k for k in type(axis).__mro__ if k.__module__.startswith("boost")), type(axis))
-        if x.dtype.kind not in _KINDS.get(kind.__name__, "biuf"):
-            raise TypeError(f"{named} samples of dtype {x.dtype}; convert them with .astype")
+        if x.dtype.kind not in (kinds := _KINDS.get(kind.__name__, "biuf")):
+            to = _CONVERTED[kinds]
+            raise TypeError(f"{named} samples of dtype {x.dtype}; convert them by .astype({to!r})")
         if isinstance(axis, package.axis.Variable) and axis.traits.growth:
             raise TypeError(f"{named}, whose edges depend on the order of samples; use Regular")
     template = empty.copy()

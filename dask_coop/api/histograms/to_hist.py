@@ -52,8 +52,8 @@ def _by_columns(function: Callable[..., Any]) -> Callable[..., Any]:
 
         arguments = inspect.signature(function).bind(*args, **options).arguments
         bins = arguments["bins"]
-        axes = bins.axes if hasattr(bins, "axes") else bins
-        names = [getattr(axis, "name", "") for axis in (axes if np.iterable(axes) else [axes])]
+        axes = getattr(bins, "axes", bins if isinstance(bins, list | tuple) else [bins])
+        names = [getattr(axis, "name", "") for axis in axes]
         if not any(names):
             names = [*columns]
         elif not all(names):
@@ -151,7 +151,11 @@ def to_hist(
     if means != (values is not None):
         raise TypeError(
             f"a storage of {empty.storage_type.__name__} "
-            + ("needs values=, of which it has means" if means else "takes no values=")
+            + (
+                "needs values=, the numbers that it averages"
+                if means
+                else "takes no values=; take Mean or WeightedMean"
+            )
         )
     if means or any(fills_itself(package, axis) for axis in empty.axes):
         samples = _columns(sample, n)
@@ -287,7 +291,8 @@ def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
     entries = np.arange(-1, n + 1) + shift
     if isinstance(axis, kinds.Integer | kinds.Boolean):
         if samples.kind not in ("b" if isinstance(axis, kinds.Boolean) else "biu"):
-            raise TypeError(f"{named} samples of dtype {samples}; convert them with .astype")
+            to = "bool" if isinstance(axis, kinds.Boolean) else "i8"
+            raise TypeError(f"{named} samples of dtype {samples}; convert them by .astype({to!r})")
         low = 0 if isinstance(axis, kinds.Boolean) else axis.bin(0)
         return _Coordinate(Bins(n, _F8, None, (float(low), float(low + n))), entries)
     if isinstance(axis, kinds.Variable):

@@ -95,29 +95,30 @@ def _number(dtype: np.dtype[Any]) -> int:
 
 @dataclass(frozen=True)
 class Counted:
-    """The values of an array in ascending order, and how often each occurs.
+    """The finite values of an array in ascending order, and how often each occurs.
 
     Attributes
     ----------
     values : numpy.ndarray
-        Without NaN; several may be equal.
+        Several may be equal.
     counts : numpy.ndarray
-    nans : int
-        How often NaN occurs.
+    nans, infinite : int
+        How often NaN and infinities occur.
     """
 
     values: Array
     counts: Array
     nans: int
+    infinite: int = 0
 
     @staticmethod
     def of(values: Array, counts: Array) -> Counted:
         """Return values in any order, sorted."""
+        nans, finite = np.isnan(values), np.isfinite(values)
+        infinite = int(counts[~(nans | finite)].sum())
         order = np.argsort(values, kind="stable")
-        # NaN comes last.
-        kept = int((values == values).sum())
-        defined, missing = order[:kept], order[kept:]
-        return Counted(values[defined], counts[defined], int(counts[missing].sum()))
+        order = order[finite[order]]
+        return Counted(values[order], counts[order], int(counts[nans].sum()), infinite)
 
     def statistics(self) -> dict[str, Any]:
         """Return the statistics of `describe` as Python numbers."""

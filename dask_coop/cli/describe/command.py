@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,8 +32,9 @@ def add_to(commands: Any) -> None:
     """Add the command and its options to a parser's subparsers."""
     describe = commands.add_parser(
         "describe",
-        help="print statistics and draw the histogram of all values of an array",
-        description="Prints statistics and quantiles of all values, and draws a histogram.",
+        help="print statistics and quantiles of arrays in files, and draw their histograms",
+        description="Prints statistics and exact quantiles of all finite values of each array. "
+        "Writes no file unless --figure, --out or --html asks for one.",
     )
     describe.set_defaults(run=run)
     describe.add_argument(
@@ -39,8 +42,8 @@ def add_to(commands: Any) -> None:
         nargs="+",
         metavar="SOURCE",
         help="a .npy, .npz, .zarr, .h5, .hdf5, .nc, .csv, .png, .jpg or .tif file, its URL, a "
-        "folder of pictures, a pattern of files, - for a .npy on stdin, or skimage:NAME for a "
-        "picture that comes with scikit-image",
+        "folder of such files, a pattern, - for a .npy on stdin, or skimage:NAME for a picture "
+        "that comes with scikit-image",
     )
     describe.add_argument(
         "--join",
@@ -51,47 +54,55 @@ def add_to(commands: Any) -> None:
         "--each",
         type=int,
         metavar="AXIS",
-        help="describe each index along an axis separately; -1 for the channels of pictures",
+        help="describe each index along an axis separately, such as -1 for the channels of a "
+        "picture",
     )
     describe.add_argument(
-        "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
+        "--bins", type=_bins, default=256, metavar="N", help="number of bins (default: 256)"
     )
     describe.add_argument(
         "--range",
         type=_limit,
         nargs=2,
         metavar=("LO", "HI"),
-        help="outer edges of the histogram, numbers or dates (least and greatest value)",
+        help="outer edges of the histogram, two numbers or two dates (default: the least and the "
+        "greatest value)",
     )
     describe.add_argument(
         "--chunks",
         type=_chunks,
         default="auto",
         metavar="C",
-        help="the chunks' shape: 'auto', a number for all axes, or one for each, as 512,512,3",
+        help="shape of the chunks: 'auto', one number for all axes, or one for each axis, as in "
+        "512,512,3",
     )
     describe.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
+        "--figure", action="store_true", help="write a histogram of each array as a PNG"
     )
     describe.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write a page with everything"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write the PNGs into this folder; implies --figure (default: the current folder)",
+    )
+    describe.add_argument(
+        "--html", type=Path, metavar="FILE", help="write one page with all tables and histograms"
     )
     describe.add_argument(
         "--dataset",
         metavar="NAME",
-        help="the array of an HDF5 or netCDF file, a Zarr group or a .npz, or the column of a .csv",
+        help="describe one array of an HDF5, netCDF or .npz file or a Zarr group, or one column of "
+        "a .csv (default: all that hold numbers or dates)",
     )
     describe.add_argument(
         "--cluster",
         action="store_true",
-        help="run on a cluster of processes, one for each GPU or CPU",
+        help="start processes on this machine, one for each GPU or CPU, and run on them",
     )
     describe.add_argument(
-        "--json", action="store_true", help="print all numbers as JSON, and nothing else"
+        "--json", action="store_true", help="print the results as JSON, and nothing else"
     )
-    describe.add_argument(
-        "--quiet", action="store_true", help="write the PNGs, and print only errors"
-    )
+    describe.add_argument("--quiet", action="store_true", help="print only errors")
     describe.add_argument("--cpu", action="store_true", help="use no GPU")
 
 
@@ -126,7 +137,7 @@ def _chunks(text: str) -> Chunks:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Describe the sources, and write a picture of each.
+    """Describe the sources, and write the pictures and the page that the options ask for.
 
     Parameters
     ----------
@@ -136,7 +147,7 @@ def run(options: argparse.Namespace) -> None:
     Raises
     ------
     UserError
-        If a source cannot be opened, read or described, or a picture cannot be written.
+        If a source cannot be opened, read or described, or a file cannot be written.
     """
     # Check everything that can be checked before the work starts.
     if options.range is not None:
@@ -147,21 +158,30 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(
                 f"--range {shown}: give two finite numbers, or two dates, the lesser first"
             )
+    folder = options.out or Path()
+    draws = options.figure or options.out is not None
+    if draws:
+        require_writable(folder)
     with TemporaryDirectory(prefix="dask-coop-") as scratch:
         opened = open_sources(options.sources, options.dataset, options.chunks, scratch)
         sources = [join(opened)] if options.join else opened
         if options.each is not None:
             sources = [index for source in sources for index in split(source, options.each)]
-        require_writable(options.out)
         inputs = {source.path.resolve() for source in opened}
         if options.html is not None:
             _require_page(options.html, inputs)
-        _describe(options, sources, _figure_paths(sources, inputs, options.out))
+        paths = _figure_paths(sources, inputs, folder) if draws else [None] * len(sources)
+        _describe(options, sources, paths)
 
 
-def _describe(options: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
+def _describe(
+    options: argparse.Namespace, sources: list[Source], figure_paths: Sequence[Path | None]
+) -> None:
     from dask_coop.cli import backends
-    from dask_coop.cli.describe import figures, page
+
+    if options.html is not None or any(figure_paths):
+        # If matplotlib is missing, say so before the work starts.
+        from dask_coop.cli.describe import figures, page
 
     prints, facts, sections = not (options.json or options.quiet), [], []
     with backends.start(options.cluster, options.cpu, bar=not options.quiet) as runtime:
@@ -179,26 +199,32 @@ def _describe(options: argparse.Namespace, sources: list[Source], figure_paths: 
                 say("\n".join([*_table(summary), *timed]))
             if options.html is not None:
                 sections.append(page.Section(source.name, [*opened, *timed], summary))
-            subtitle = f"{_shape(x.shape)} {x.dtype}: {summary.inside:,} values in bins"
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                figures.save_summary(path, source.name, subtitle, summary)
-            except OSError as error:
-                raise UserError(f"--out {options.out}: cannot write {path}: {error}") from error
+            if path is not None:
+                subtitle = f"{_shape(x.shape)} {x.dtype}: {summary.inside:,} values in bins"
+                with _as_user_errors(f"--out {path.parent}"):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    figures.save_summary(path, source.name, subtitle, summary)
             if prints:
-                say(f"figure: {path}\n")
+                say("" if path is None else f"figure: {path}\n")
             if options.json:
                 facts.append(_facts(source, summary, runtime.name, path))
     if options.html is not None:
-        try:
+        with _as_user_errors(f"--html {options.html}"):
             options.html.parent.mkdir(parents=True, exist_ok=True)
             page.write(options.html, sections)
-        except OSError as error:
-            raise UserError(f"--html {options.html}: cannot write it: {error}") from error
         if prints:
             say(f"page: {options.html}")
     if options.json:
         say(json.dumps(facts))
+
+
+@contextmanager
+def _as_user_errors(option: str) -> Iterator[None]:
+    """Turn the errors of a file that cannot be written into UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{option}: cannot write it: {error}") from error
 
 
 def _require_page(path: Path, inputs: set[Path]) -> None:
@@ -222,7 +248,13 @@ def require_writable(folder: Path, option: str = "") -> None:
 
 
 def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list[Path]:
-    """Return a path for the picture of each source, all different and none in `taken`."""
+    """Return a path for the picture of each source, all different and none in `taken`.
+
+    Raises
+    ------
+    UserError
+        If one of them cannot be written.
+    """
     taken, paths = set(taken), []
     for source in sources:
         stem = re.sub(r"[^\w.-]+", "-", source.stem)
@@ -230,6 +262,8 @@ def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list
         while path.resolve() in taken:
             number += 1
             path = folder / f"{stem}-histogram-{number}.png"
+        if path.is_dir():
+            raise UserError(f"--out {folder}: {path} is a folder; name another")
         taken.add(path.resolve())
         paths.append(path)
     return paths
@@ -276,7 +310,7 @@ def _timed(summary: Summary) -> list[str]:
     return lines
 
 
-def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict[str, Any]:
+def _facts(source: Source, summary: Summary, backend: str, figure: Path | None) -> dict[str, Any]:
     """Return all results as a dict for JSON."""
     x = source.array
     quantiles = zip(QUANTILES.values(), summary.quantiles.values(), strict=True)
@@ -289,6 +323,7 @@ def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict
         "notes": source.notes,
         "backend": backend,
         **{name: _plain(summary.statistics[name]) for name in STATISTICS},
+        "infinite": summary.infinite,
         "quantiles": {str(fraction): _plain(value) for fraction, value in quantiles},
         "histogram": {
             "counts": summary.counts.tolist(),
@@ -298,7 +333,7 @@ def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict
         "reads": summary.reads,
         "seconds": summary.seconds,
         "compiling": summary.compiling,
-        "figure": str(figure),
+        "figure": figure and str(figure),
     }
 
 

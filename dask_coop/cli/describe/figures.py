@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from dask_coop.api.call.drawings import readable
+from dask_coop.cli.describe.pictures import SOFTWARE
 from dask_coop.cli.describe.summaries import Summary
 
 COLOR = "#2f6f9f"
 ACCENT = "#c8553d"
-#: The quantiles to draw.
-SHOWN = ("1 %", "median", "99 %")
+#: The quantiles to draw, and their markers.
+SHOWN = {"1 %": "v", "median": "o", "99 %": "^"}
 
 
 def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> None:
@@ -40,7 +41,7 @@ def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> Non
     figure, above, _ = _draw(summary)
     figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
     above.set_title(subtitle, fontsize="medium", color="0.35", parse_math=False)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, metadata={"Software": SOFTWARE})
 
 
 class Drawn(NamedTuple):
@@ -114,30 +115,27 @@ def _draw_histogram(axes: Axes, summary: Summary) -> None:
 def _draw_cumulative(axes: Axes, summary: Summary) -> None:
     x, fractions = summary.curve()
     axes.plot(_positions(summary, x), fractions, color=COLOR)
-    low, high = _positions(summary, summary.edges[[0, -1]])
     for name, (position, fraction) in summary.dots().items():
         if name not in SHOWN:
             continue
         value, number = _positions(summary, np.array([position]))[0], summary.quantiles[name]
         text = readable(number) if summary.origin is not None else f"{number:.4g}"
         axes.plot([value, value], [0, fraction], color=ACCENT, linestyle="--", linewidth=1)
-        axes.plot(value, fraction, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
-        # A rising curve leaves room below it on the right, and above it on the left.
-        above = fraction < 0.1 or value > low + 0.75 * (high - low)
-        left = above and value > low + 0.25 * (high - low)
-        axes.annotate(
-            f"{name}: {text}",
-            (value, fraction),
-            xytext=(-8 if left else 8, 6 if above and fraction < 0.9 else -6),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="bottom" if above and fraction < 0.9 else "top",
+        axes.plot(
+            *(value, fraction, SHOWN[name]),
             color=ACCENT,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+            markersize=7,
+            clip_on=False,
+            zorder=3,
+            label=f"{name}: {text}",
         )
+    if axes.get_legend_handles_labels()[0]:
+        # A rising curve leaves one of these corners free.
+        is_high = np.mean(fractions) > 0.5
+        axes.legend(loc="lower right" if is_high else "upper left", framealpha=0.9)
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(0, 1.05)
-    axes.set_ylabel("share of values up to here")
+    axes.set_ylabel("values up to here")
     if _is_calendar(summary):
         locator = AutoDateLocator()
         axes.xaxis.set_major_locator(locator)

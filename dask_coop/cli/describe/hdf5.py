@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from dask_coop.cli.describe.claims import require_within
 from dask_coop.cli.describe.decoding import PACKING, TIMES
-from dask_coop.cli.describe.members import choose
+from dask_coop.cli.describe.members import Members
 from dask_coop.errors import UserError
 
 #: Most seconds to wait for an answer, because HDF5 may loop for ever on a damaged file. Reading
@@ -58,35 +59,33 @@ class Hdf5Dataset:
         return box[inner]
 
 
-def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[str, Any]]:
-    """Open a dataset.
+def open_hdf5(path: Path) -> Members:
+    """Return the datasets of a file, each an `Hdf5Dataset`.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-    dataset : str, optional
-        Its name, needed if there are several.
-
-    Returns
-    -------
-    dataset : Hdf5Dataset
-    name : str
-    attributes : dict
-        The attributes that may tell how its numbers are packed.
+    Their attributes are those that may tell how numbers are packed.
 
     Raises
     ------
     UserError
-        If the file has no such dataset, holds its elements elsewhere, or cannot be opened.
+        If it cannot be opened; when a dataset is opened, also if its elements are elsewhere.
     """
     # Raise here and not in the other process if it is missing.
     import h5py  # noqa: F401
 
-    absolute = path.absolute()
     try:
-        listed = _reader().ask("names", OPEN_SECONDS, path=str(absolute))
-        name = choose(path, listed["names"], dataset, listed["along"])
-        wanted = [*PACKING, *TIMES]
+        listed = _reader().ask("names", OPEN_SECONDS, path=str(path.absolute()))
+    except OSError as error:
+        raise _refused(path, error) from error
+    return Members(listed["names"], listed["along"], partial(_open_dataset, path))
+
+
+def _refused(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot open this as HDF5: {error}")
+
+
+def _open_dataset(path: Path, name: str) -> tuple[Hdf5Dataset, dict[str, Any]]:
+    absolute, wanted = path.absolute(), [*PACKING, *TIMES]
+    try:
         facts = _reader().ask(
             "facts", OPEN_SECONDS, path=str(absolute), name=name, attributes=wanted
         )
@@ -98,8 +97,8 @@ def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[s
         shape, chunks = (facts[key] and tuple(facts[key]) for key in ("shape", "chunks"))
         opened = Hdf5Dataset(absolute, name, shape or (), dtype, chunks)
     except OSError as error:
-        raise UserError(f"{path}: cannot open this as HDF5: {error}") from error
-    return opened, name, attributes
+        raise _refused(path, error) from error
+    return opened, attributes
 
 
 def _tuples(descr: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cli.describe.members import choose
+from dask_coop.cli.describe.members import Members
 from dask_coop.errors import UserError
 
 
@@ -35,25 +35,13 @@ def is_netcdf3(path: Path) -> bool:
     return _starts_with(path, b"CDF")
 
 
-def open_netcdf3(path: Path, dataset: str | None) -> tuple[Netcdf3Variable, str, dict[str, Any]]:
-    """Open a variable.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    dataset : str, optional
-        Its name, needed if there are several.
-
-    Returns
-    -------
-    variable : Netcdf3Variable
-    name : str
-    attributes : dict
+def open_netcdf3(path: Path) -> Members:
+    """Return the variables of a file, each a `Netcdf3Variable`.
 
     Raises
     ------
     UserError
-        If the file has no such variable, or cannot be opened.
+        If it cannot be opened.
     """
     from scipy.io import netcdf_file
 
@@ -74,9 +62,12 @@ def open_netcdf3(path: Path, dataset: str | None) -> tuple[Netcdf3Variable, str,
             for name, v in file.variables.items()
         }
     along = {name for name, (dimensions, *_) in facts.items() if dimensions == (name,)}
-    name = choose(path, list(facts), dataset, along)
-    _, shape, dtype, attributes = facts[name]
-    return Netcdf3Variable(path.absolute(), name, shape, dtype), name, attributes
+
+    def open_variable(name: str) -> tuple[Netcdf3Variable, dict[str, Any]]:
+        _, shape, dtype, attributes = facts[name]
+        return Netcdf3Variable(path.absolute(), name, shape, dtype), attributes
+
+    return Members([*facts], along, open_variable)
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:

@@ -41,7 +41,7 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
                 for info in file.infolist()
                 if info.filename.endswith(".npy")
             }
-            names = [*members] if dataset is None else [choose(path, [*members], dataset)]
+            names = choose(path, [*members], dataset)
             # Check all headers before any array is read.
             claimed = sum(_claim(file, members[name]) for name in names)
             require_room(text, claimed, path.stat().st_size)

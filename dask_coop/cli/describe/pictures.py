@@ -17,6 +17,9 @@ from dask_coop.errors import UserError
 
 PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 
+#: The software that the figures of this command name, and the words on such a file.
+SOFTWARE, OWN = "dask_coop describe", "figures of this command"
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -29,6 +32,14 @@ class Picture:
     def __getitem__(self, index: Any) -> Any:
         """Return the elements at an index."""
         return _read_picture(self.path)[index]
+
+
+def is_own_figure(path: Path) -> bool:
+    """Return whether a file is a figure of this command."""
+    if path.suffix.lower() != ".png" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return SOFTWARE.encode() in file.read(1024)
 
 
 def open_picture(path: Path, chunks: str | int | tuple[int, ...]) -> Any:

@@ -17,9 +17,9 @@ unpacked (decoding.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from dask_coop.cli.describe.claims import require_feasible
 from dask_coop.cli.describe.codes import Codes, find_codes
 from dask_coop.cli.describe.decoding import decode, packing
 from dask_coop.cli.describe.hdf5 import open_hdf5
+from dask_coop.cli.describe.members import Members, choose
 from dask_coop.cli.describe.netcdf3 import is_netcdf3, open_netcdf3
 from dask_coop.cli.describe.pictures import PICTURES, open_picture, skimage_picture
 from dask_coop.cli.describe.zarrs import open_zarr
@@ -94,18 +95,27 @@ def as_user_errors(source: Source) -> Iterator[None]:
         raise UserError(f"{source.text}: cannot decode its numbers: {error}") from error
 
 
-def open_source(
+def open_source(text: str, dataset: str | None = None, chunks: Chunks = "auto") -> Source:
+    """Open a file of one array, or one array of several, as `open_file` does."""
+    opened = open_file(text, dataset, chunks)
+    if len(opened) > 1:
+        names = ", ".join(source.name for source in opened)
+        raise UserError(f"{text}: it has several arrays ({names}); name one of them")
+    return opened[0]
+
+
+def open_file(
     text: str, dataset: str | None = None, chunks: Chunks = "auto", path: Path | None = None
-) -> Source:
-    """Open a file, or a picture of scikit-image, and read no more than necessary.
+) -> list[Source]:
+    """Open the arrays of a file, or a picture of scikit-image, and read no more than necessary.
 
     Parameters
     ----------
     text : str
         A path that ends in one of `SUFFIXES` except .npz and .csv, or ``skimage:NAME``.
     dataset : str, optional
-        The name of the array in an HDF5 or netCDF file or a Zarr group; optional if there is only
-        one, or only one that is no coordinate.
+        The name of an array in an HDF5 or netCDF file or a Zarr group; by default all that can be
+        described and are no coordinates.
     chunks : "auto", int or tuple of int
         The chunks' shape; one number stands for every axis.
     path : pathlib.Path, optional
@@ -113,7 +123,8 @@ def open_source(
 
     Returns
     -------
-    Source
+    list of Source
+        The notes of the first name the arrays that are left out.
 
     Raises
     ------
@@ -129,25 +140,62 @@ def open_source(
         if not (remote or path.exists()):
             raise UserError(f"{text}: no such file; check the path")
     suffix = ".zarr" if is_zarr(path) else path.suffix.lower()
-    array: Any
-    attributes: dict[str, Any] = {}
-    member = ""
     if dataset is not None and suffix not in CONTAINERS:
         raise UserError(
             f"{text}: --dataset {dataset} does not apply; it is for HDF5 and netCDF files, Zarr "
             "groups, .npz and .csv"
         )
-    if suffix == ".npy":
-        array = _open_npy(path)
-    elif suffix == ".zarr":
-        array, member, attributes = open_zarr(text if remote else path, dataset)
+    if suffix not in CONTAINERS:
+        array: Any = _open_npy(path) if suffix == ".npy" else open_picture(path, chunks)
+        return [make_source(text, path, "", array, chunks)]
+    if suffix == ".zarr":
+        members = open_zarr(text if remote else path, dataset)
     elif suffix == ".nc" and is_netcdf3(path):
-        array, member, attributes = open_netcdf3(path, dataset)
-    elif suffix in CONTAINERS:
-        array, member, attributes = open_hdf5(path, dataset)
+        members = open_netcdf3(path)
     else:
-        array = open_picture(path, chunks)
-    return make_source(text, path, member, array, chunks, attributes)
+        members = open_hdf5(path)
+    return _open_members(text, path, members, dataset, chunks)
+
+
+def _open_members(
+    text: str, path: Path, members: Members, dataset: str | None, chunks: Chunks
+) -> list[Source]:
+    names = choose(path, members.names, dataset, members.along)
+    sources, left_out = [], {}
+    if dataset is None:
+        left_out = {name: "coordinates" for name in members.names if name not in names}
+    for name in names:
+        try:
+            array, attributes = members.open(name)
+            sources.append(make_source(text, path, name, array, chunks, attributes))
+        except UserError as error:
+            if len(names) == 1:
+                raise
+            left_out[name] = reason(error, text, f"{text}: {name}")
+    if not sources:
+        raise UserError(f"{text}: none of its arrays can be described: {listed(left_out)}")
+    if left_out:
+        note = f"left out: {listed(left_out)}"
+        sources[0] = replace(sources[0], notes=(*sources[0].notes, note))
+    return sources
+
+
+def reason(error: UserError, *starts: str) -> str:
+    """Return the cause in a message, without the source's name in front and the advice behind."""
+    cause = str(error).partition(";")[0]
+    for start in sorted(starts, key=len, reverse=True):
+        cause = cause.removeprefix(f"{start}: ")
+    return cause
+
+
+def listed(reasons: Mapping[str, str], most: int = 100) -> str:
+    """Return names with the reasons why they are left out, at most `most` names of each."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(name)
+    for of in names.values():
+        of[most:] = [f"{len(of) - most} more"] if len(of) > most else []
+    return ", ".join(f"{', '.join(of)} ({why})" for why, of in names.items())
 
 
 def require_known(text: str, path: Path) -> None:
@@ -204,7 +252,7 @@ def make_source(
     name = f"{path.name}/{member}" if member else path.name
     stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
     # Messages on one of several arrays have its name.
-    shown = f"{text}: {member}" if path.suffix in (".npz", ".csv") else text
+    shown = f"{text}: {member}" if member else text
     chunked, decoded, codes = _chunked(shown, array, chunks, attributes or {})
     return Source(text, name, stem, path, chunked, (*notes, *decoded), codes)
 

@@ -1,7 +1,7 @@
 """Open the sources that the user typed: find or fetch their files.
 
 ======================  ====================================================================
-``DIR``                 the pictures in a folder
+``DIR``                 the files in a folder
 ``'DIR/*.npy'``         the files that fit a pattern, if the shell has not expanded it
 ``NAME.npz``            each array, or one by --dataset
 ``NAME.csv``            each column of numbers, dates or bool, or one by --dataset
@@ -36,19 +36,25 @@ from dask_coop.api.call.planning import call_with_graphs
 from dask_coop.cli.describe.codes import Codes
 from dask_coop.cli.describe.members import choose
 from dask_coop.cli.describe.npz import open_npz
-from dask_coop.cli.describe.pictures import PICTURES
+from dask_coop.cli.describe.pictures import OWN, is_own_figure
 from dask_coop.cli.describe.readers import (
+    SUFFIXES,
     Chunks,
     Source,
     is_zarr,
+    listed,
     make_source,
-    open_source,
+    open_file,
+    reason,
     require_known,
 )
 from dask_coop.errors import UserError
 
 #: The longest axis for --each: each index gets a picture.
 MOST_INDICES = 100
+
+#: The most names of skipped files to print for each reason.
+MOST_NAMES = 5
 
 
 def open_sources(
@@ -76,12 +82,19 @@ def open_sources(
     UserError
         If there is no such source, or its data cannot be described.
     """
-    return [
-        source
-        for text in texts
-        for name in _expand(text)
-        for source in _open(name, dataset, chunks, scratch)
-    ]
+    sources = []
+    for text in texts:
+        path = Path(text)
+        if text == "-" or "://" in text or text.startswith("skimage:"):
+            sources += _open(text, dataset, chunks, scratch)
+        elif path.is_dir() and not is_zarr(path):
+            sources += _open_folder(text, dataset, chunks, scratch)
+        elif has_magic(text) and not path.exists():
+            for file in _fitting(text):
+                sources += _open(file, dataset, chunks, scratch)
+        else:
+            sources += _open(text, dataset, chunks, scratch)
+    return sources
 
 
 def join(sources: list[Source]) -> Source:
@@ -165,25 +178,40 @@ def split(source: Source, axis: int) -> list[Source]:
     return sources
 
 
-def _expand(text: str) -> list[str]:
-    """Return the files of a folder or a pattern; return any other text unchanged."""
-    path = Path(text)
-    if text == "-" or "://" in text or text.startswith("skimage:"):
-        return [text]
-    if path.is_dir() and not is_zarr(path):
-        files = sorted(str(file) for file in path.iterdir() if file.suffix.lower() in PICTURES)
-        if not files:
-            raise UserError(
-                f"{text}: there is no picture in this folder ({', '.join(PICTURES)}); name its "
-                f"files, as in '{path / '*.npy'}'"
-            )
-        return files
-    if has_magic(text) and not path.exists():
-        files = sorted(glob(text, recursive=True))
-        if not files:
-            raise UserError(f"{text}: no file fits this pattern; check the path")
-        return files
-    return [text]
+def _open_folder(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[Source]:
+    """Open the files of a folder; the notes of the first source name the skipped ones."""
+    sources, skipped = list[Source](), {}
+    for path in sorted(Path(text).iterdir()):
+        file = str(path)
+        if path.suffix.lower() not in SUFFIXES and not is_zarr(path):
+            skipped[path.name] = "a folder" if path.is_dir() else "unknown extension"
+        elif is_own_figure(path):
+            skipped[path.name] = OWN
+        else:
+            try:
+                sources += _open(file, dataset, chunks, scratch)
+            except UserError as error:
+                skipped[path.name] = reason(error, file)
+    said = listed(skipped, MOST_NAMES)
+    if not sources:
+        raise UserError(
+            f"{text}: there is nothing to describe in this folder: {said or 'it is empty'}"
+        )
+    if skipped:
+        note = f"skipped in {text}: {said}"
+        sources[0] = replace(sources[0], notes=(*sources[0].notes, note))
+    return sources
+
+
+def _fitting(text: str) -> list[str]:
+    """Return the files that fit a pattern, without figures of this command."""
+    files = sorted(glob(text, recursive=True))
+    if not files:
+        raise UserError(f"{text}: no file fits this pattern; check the path")
+    others = [file for file in files if not is_own_figure(Path(file))]
+    if not others:
+        raise UserError(f"{text}: all files are {OWN}; to describe one, name it")
+    return others
 
 
 def _open(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[Source]:
@@ -199,17 +227,18 @@ def _open(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[
             path = _fetch(text, files, inside, scratch)
     suffix = path.suffix.lower()
     if suffix not in (".npz", ".csv"):
-        return [open_source(text, dataset, chunks, path)]
+        return open_file(text, dataset, chunks, path)
     if not path.exists():
         raise UserError(f"{text}: no such file; check the path")
     notes: tuple[str, ...] = ()
     if suffix == ".npz":
         arrays: dict[str, Any] = open_npz(text, path, dataset)
-        names = [*arrays]
     else:
         arrays, notes = _open_csv(text, path)
-        names = [*arrays] if dataset is None else [choose(path, [*arrays], dataset)]
-    return [make_source(text, path, name, arrays[name], chunks, notes=notes) for name in names]
+        arrays = {name: arrays[name] for name in choose(path, [*arrays], dataset)}
+    sources = [make_source(text, path, name, array, chunks) for name, array in arrays.items()]
+    sources[0] = replace(sources[0], notes=(*notes, *sources[0].notes))
+    return sources
 
 
 def _read_stdin() -> np.ndarray[Any, Any]:

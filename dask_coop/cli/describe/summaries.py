@@ -4,11 +4,13 @@ If all values are among 65,536, one read counts them, and the counts give everyt
 
 Otherwise, without a range, there are two passes: the first one finds the statistics, and with them
 the range of the bins. Quantiles belong to the first pass, which is one read if the chunks can be
-kept in memory, and otherwise one read for every digit by which quantiles are found.
+kept in memory, and otherwise one read for every digit by which quantiles are found. If there are
+infinities, all of it is done again without them.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,14 +54,14 @@ KEPT = 2**30
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics, quantiles and histogram of an array's values.
+    """Statistics, quantiles and histogram of an array's finite values.
 
     Attributes
     ----------
     statistics : dict
-        `STATISTICS` of all values, as Python numbers, or NumPy's dates and durations.
+        `STATISTICS` of the values, as Python numbers, or NumPy's dates and durations.
     quantiles : dict
-        Exact quantiles of all values, by the labels of `QUANTILES`.
+        Exact quantiles of the values, by the labels of `QUANTILES`.
     counts, edges : numpy.ndarray
         The histogram, of shapes ``(n,)`` and ``(n + 1,)``.
     below : int
@@ -76,6 +78,8 @@ class Summary:
         Duration of the reads, without that of compilations.
     compiling : float
         Seconds in which this process compiled meanwhile.
+    infinite : int
+        How often infinities occur.
     """
 
     statistics: dict[str, Any]
@@ -89,6 +93,7 @@ class Summary:
     origin: Any = None
     seconds: float = 0.0
     compiling: float = 0.0
+    infinite: int = 0
 
     @property
     def inside(self) -> int:
@@ -102,10 +107,13 @@ class Summary:
         if self.origin is not None:
             rows = {"NaT" if label == "NaN" else label: value for label, value in rows.items()}
             width = np.int64(round(width)).view(_duration(self.origin.dtype))
+        if self.infinite:
+            counts = {label: rows.pop(label) for label in ("count", "NaN")}
+            rows = {**counts, "infinite": self.infinite, **rows}
+        rows |= self.quantiles
         if outside := self.statistics["count"] - self.inside:
             rows["outside the histogram"] = outside
-        rows["width of a bin"] = width
-        return rows | self.quantiles
+        return rows | {"width of a bin": width}
 
     def bars(self) -> tuple[Any, Any]:
         """Return counts and edges of at most `MOST_BARS` bars, each of one or several bins."""
@@ -222,7 +230,7 @@ def _of_codes(
     counted = codes.count(compute)
     dtype, single, below = counted.values.dtype, False, 0
     statistics = counted.statistics()
-    _require_values(statistics)
+    _require_values(statistics, counted.infinite)
     if limits is None:
         limits, bins = _find_limits(statistics, dtype, bins)
         single = dtype.kind in "biu" and limits[1] - limits[0] == bins
@@ -236,13 +244,39 @@ def _of_codes(
     lazy, edges = _histogram(values, bins, limits, weights)
     counts = lazy.compute(scheduler="synchronous").astype("i8")
     quantiles = _labelled(counted.quantiles([*QUANTILES.values()]))
-    return Summary(statistics, quantiles, counts, edges, below, single, 1, codes.nbytes)
+    quantities = statistics, quantiles, counts, edges, below, single, 1, codes.nbytes
+    return Summary(*quantities, infinite=counted.infinite)
 
 
 def _of_elements(
     x: da.Array, bins: int, limits: Range | None, compute: Callable[..., list[Any]]
 ) -> Summary:
-    """Summarise by one or two passes over the elements."""
+    """Summarise by one or two passes over the elements, and as many again without infinities."""
+    first = _passes(x, bins, limits, compute)
+    if isinstance(first, Summary):
+        return first
+    reads, nans = first
+    finite = x.map_blocks(_finite, dtype=x.dtype, meta=x._meta)
+    summary = _passes(finite, bins, limits, compute, nans)
+    assert isinstance(summary, Summary)
+    return replace(summary, reads=reads + summary.reads)
+
+
+def _finite(x: Any) -> Any:
+    return np.where(np.isfinite(x), x, x.dtype.type(np.nan))
+
+
+def _passes(
+    x: da.Array,
+    bins: int,
+    limits: Range | None,
+    compute: Callable[..., list[Any]],
+    nans: int | None = None,
+) -> Summary | tuple[int, int]:
+    """Summarise, or return the number of reads and that of NaN if some values are infinite.
+
+    If `nans` of the NaN stood there before, the others are infinities.
+    """
     nbytes = x.size * x.dtype.itemsize
     if x.dtype == np.float16:
         x = x.astype(np.float32)  # which holds the differences and squares of float16
@@ -255,7 +289,9 @@ def _of_elements(
     if limits is None:
         *values, exact = _computed(compute, lazy)
         statistics = _numbers(values)
-        _require_values(statistics)
+        if _has_infinities(statistics):
+            return reads, statistics["nans"]
+        infinite = _separate(statistics, nans)
         if of_time:
             origin = statistics["min"]
             x = _since(x, origin)
@@ -278,9 +314,11 @@ def _of_elements(
         counts, edges = _histogram(x, bins, limits)
         *values, exact, lower, counts = _computed(compute, [*lazy, counts])
         statistics, below = _numbers(values), int(lower)
-        _require_values(statistics)
+        if _has_infinities(statistics):
+            return reads, statistics["nans"]
+        infinite = _separate(statistics, nans)
     quantities = statistics, _labelled(exact), counts, edges, below, single
-    return Summary(*quantities, reads, nbytes, origin)
+    return Summary(*quantities, reads, nbytes, origin, infinite=infinite)
 
 
 def _labelled(quantiles: Any) -> dict[str, Any]:
@@ -311,10 +349,27 @@ def _numbers(values: list[Any]) -> dict[str, Any]:
     return dict(zip(STATISTICS, scalars, strict=True))
 
 
-def _require_values(statistics: dict[str, Any]) -> None:
+def _has_infinities(statistics: dict[str, Any]) -> bool:
+    return any(
+        isinstance(statistics[name], float) and math.isinf(statistics[name])
+        for name in ("min", "max")
+    )
+
+
+def _separate(statistics: dict[str, Any], nans: int | None) -> int:
+    """Return how many of the NaN are infinities, if only `nans` were NaN before, and correct it."""
+    infinite = 0 if nans is None else statistics["nans"] - nans
+    statistics["nans"] -= infinite
+    _require_values(statistics, infinite)
+    return infinite
+
+
+def _require_values(statistics: dict[str, Any], infinite: int) -> None:
     if statistics["count"] == 0:
         nan = "NaT" if isinstance(statistics["min"], np.generic) else "NaN"
-        raise UserError(f"all {statistics['nans']} values are {nan}; there is nothing to describe")
+        number = statistics["nans"] + infinite
+        nan = f"{nan} or infinite" if infinite else nan
+        raise UserError(f"all {number} values are {nan}; there is nothing to describe")
 
 
 def _short(value: Any) -> str:
@@ -375,10 +430,6 @@ def _find_ticks(span: int, bins: int) -> tuple[Range, int]:
 
 def _find_limits(statistics: dict[str, Any], dtype: Any, bins: int) -> tuple[Range, int]:
     low, high = statistics["min"], statistics["max"]
-    if not np.isfinite([low, high]).all():
-        raise UserError(
-            f"the values go from {low:g} to {high:g}; give --range LO HI, finite, for the histogram"
-        )
     if dtype.kind == "f":
         return (low, high), bins
     span = int(high) - int(low) + 1

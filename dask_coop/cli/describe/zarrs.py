@@ -12,12 +12,13 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dask_coop.cli.describe.members import choose
+from dask_coop.cli.describe.members import Members
 from dask_coop.errors import UserError
 
 #: Codecs of either format that make Python objects; arrays with one of them are refused.
@@ -67,46 +68,43 @@ class ZarrArray:
             raise OSError(f"a chunk cannot be decoded: {message}") from error
 
 
-def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, dict[str, Any]]:
-    """Open an array, or one of a group.
+def open_zarr(path: Path | str, dataset: str | None) -> Members:
+    """Return the arrays of a group, each a `ZarrArray`, or one array, of the name "".
 
     Parameters
     ----------
     path : pathlib.Path or str
         A folder, or a URL.
     dataset : str, optional
-        The name of the array in a group.
-
-    Returns
-    -------
-    array : ZarrArray
-    name : str
-        The array's name in the group, or "".
-    attributes : dict
+        The name of an array in a group; then other arrays are looked for only if it is absent.
 
     Raises
     ------
     UserError
-        If there is no such array, its codecs make Python objects, or it cannot be opened.
+        If it cannot be opened; when an array is opened, also if its codecs make Python objects.
     """
     folder = _Folder(path)
-    name, node = "", folder.node("")
+    node = folder.node("")
     if not node:
         raise folder.refused("it has no zarr.json, .zarray or .zgroup")
-    if _is_array(node):
-        if dataset is not None:
-            raise UserError(f"{path}: --dataset {dataset} does not apply; this is one Zarr array")
-    else:
-        name = folder.choose(node, dataset)
-        # Zarr reads by the array's own metadata, which consolidated ones may contradict.
-        node = folder.node(name)
-        if not _is_array(node):
-            raise folder.refused(f"its metadata names an array {name}, and there is none")
+    if not _is_array(node):
+        names, along = folder.arrays(node, dataset)
+        return Members(names, along, partial(_open_array, folder))
+    if dataset is not None:
+        raise UserError(f"{path}: --dataset {dataset} does not apply; this is one Zarr array")
+    return Members([""], (), partial(_open_array, folder))
+
+
+def _open_array(folder: _Folder, name: str) -> tuple[ZarrArray, dict[str, Any]]:
+    # Zarr reads by the array's own metadata, which consolidated ones may contradict.
+    path, node = folder.path, folder.node(name)
+    if not _is_array(node):
+        raise folder.refused(f"its metadata names an array {name}, and there is none")
     for document in node.values():
         codecs = {key: document[key] for key in document.keys() - {"attributes"}}
         _require_numbers(path, name, codecs)
     try:
-        opened = _open(f"{path}/{name}".rstrip("/"), node, name)
+        opened = _open(f"{path}/{name}".rstrip("/"), node)
     # Damaged metadata and remote file systems may raise any exception.
     except Exception as error:
         raise folder.refused(f"{type(error).__name__}: {error}") from error
@@ -116,7 +114,7 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
     return opened
 
 
-def _open(path: str, node: Node, name: str) -> tuple[ZarrArray, str, dict[str, Any]]:
+def _open(path: str, node: Node) -> tuple[ZarrArray, dict[str, Any]]:
     import zarr
 
     import dask_coop.cli.describe.blosc  # noqa: F401
@@ -129,7 +127,7 @@ def _open(path: str, node: Node, name: str) -> tuple[ZarrArray, str, dict[str, A
         attributes["_FillValue"] = array.fill_value
     if version == 2 and hasattr(array.metadata.compressor, "most"):
         array.metadata.compressor.most = math.prod(array.chunks) * dtype.itemsize
-    return ZarrArray(array, array.shape, dtype, array.chunks), name, attributes
+    return ZarrArray(array, array.shape, dtype, array.chunks), attributes
 
 
 def _is_array(node: Node) -> bool:
@@ -189,15 +187,15 @@ class _Folder:
         documents = ((file, self._read(f"{name}/{file}".lstrip("/"))) for file in _FORMATS)
         return {file: document for file, document in documents if document is not None}
 
-    def choose(self, node: Node, dataset: str | None) -> str:
-        """Return the name of an array of the group."""
+    def arrays(self, node: Node, dataset: str | None) -> tuple[list[str], set[str]]:
+        """Return the names of the group's arrays, or only `dataset`, and of the coordinates."""
         if dataset is not None and ".." not in dataset.split("/"):
             name = dataset.strip("/")
             if name and _is_array(self.node(name)):
-                return name
+                return [name], set()
         arrays = dict(self._consolidated(node) or self._walk("", ()))
         along = {name for name, names in arrays.items() if names == [name.rpartition("/")[2]]}
-        return choose(self.path, list(arrays), dataset, along)
+        return [*arrays], along
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = f"{self.root}/{name}"
