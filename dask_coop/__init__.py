@@ -31,8 +31,9 @@ Groups
     groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
     move_sum, move_mean, move_std, move_var, move_min, move_max, move_median, move_quantile,
-    move_rank, move_argmin, move_argmax, box_filter, integral_image, coarsen, pyramid, ffill, bfill,
-    ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr, cumulative_trapezoid, lfilter, sosfilt
+    move_rank, move_argmin, move_argmax, move_cov, move_corr, box_filter, integral_image, coarsen,
+    pyramid, ffill, bfill, ewm_mean, ewm_sum, ewm_var, ewm_std, ewm_cov, ewm_corr,
+    cumulative_trapezoid, lfilter, sosfilt
 Runs of a mask
     longest_run, count_runs, count_in_runs, first_run, last_run, run_lengths,
     run_events, which returns RunEvents
@@ -173,6 +174,8 @@ from dask_coop.api.windows import (
     integral_image,
     move_argmax,
     move_argmin,
+    move_corr,
+    move_cov,
     move_max,
     move_mean,
     move_median,
@@ -285,6 +288,8 @@ __all__ = [
     "moment",
     "move_argmax",
     "move_argmin",
+    "move_corr",
+    "move_cov",
     "move_max",
     "move_mean",
     "move_median",

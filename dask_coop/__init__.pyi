@@ -1422,6 +1422,50 @@ def move_argmin(
     a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> da.Array: ...
 @overload
+def move_corr(
+    x: _L,
+    y: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 1,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
+def move_corr(
+    x: Any,
+    y: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 1,
+    *,
+    center: bool = False,
+) -> da.Array: ...
+@overload
+def move_cov(
+    x: _L,
+    y: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 1,
+    *,
+    center: bool = False,
+) -> _L: ...
+@overload
+def move_cov(
+    x: Any,
+    y: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 1,
+    *,
+    center: bool = False,
+) -> da.Array: ...
+@overload
 def move_max(
     a: _L, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
 ) -> _L: ...
@@ -2707,6 +2751,8 @@ __all__ = [
     "moment",
     "move_argmax",
     "move_argmin",
+    "move_corr",
+    "move_cov",
     "move_max",
     "move_mean",
     "move_median",

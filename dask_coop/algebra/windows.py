@@ -1,8 +1,9 @@
 """Statistics of windows: the state of a window, and the results of states.
 
 A state has the number of elements that are not NaN, and their sum, or extremum, or mean and squared
-deviations. Elements are never subtracted from a state, so those outside the window cannot affect
-it. Order statistics have no such state: they need every element of a window.
+deviations. Pairs are complex elements, and their state has these of either variable, and the sum of
+products of deviations. Elements are never subtracted from a state, so those outside the window
+cannot affect it. Order statistics have no such state: they need every element of a window.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from dask_coop.algebra.merges import cast, extremum, merge_deviations, settle
 from dask_coop.algebra.monoids import MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
+from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.statistics import STATISTICS, quotient
 
@@ -59,13 +61,20 @@ class Window:
         return self.statistic in ORDERED
 
     @property
+    def is_paired(self) -> bool:
+        """Whether elements are pairs of numbers."""
+        return self.statistic in ("cov", "corr")
+
+    @property
     def quantiles(self) -> Quantiles:
         """The quantile of each window, or the median."""
         q = None if self.q is None else np.asarray(self.q, "f8")
         return Quantiles(q, skipna=True, weak=True)
 
     def element(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype to which elements of `dtype` are converted: float32 or float64."""
+        """Return the dtype to which elements of `dtype` are converted."""
+        if self.is_paired:
+            return dtype
         return np.dtype("f4" if dtype in (np.float16, np.float32) else "f8")
 
     def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -74,10 +83,14 @@ class Window:
             narrow = dtype.kind == "f" and dtype.itemsize <= 4
             # float32 has all places up to there.
             return np.dtype("f4" if narrow and self.length <= 1 << 24 else "f8")
+        if self.is_paired:
+            return np.dtype("f4" if dtype.itemsize == 8 else "f8")
         return dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype("f8")
 
     def operation(self, dtype: np.dtype[Any]) -> Operation:
         """Return the operation that reduces chunks of `dtype` that lie within a window."""
+        if self.is_paired:
+            return Operation(COMOMENTS, np.dtype("f8"), np.dtype("f8"), skipna=True)
         row, element = STATISTICS[self.statistic].window, dtype.newbyteorder("=")
         assert row is not None, self.statistic
         if row is MOMENTS:
@@ -88,6 +101,8 @@ class Window:
 
     def keep(self, op: Operation, state: State) -> State:
         """Return the state of a window from a state of the operation."""
+        if op.monoid is COMOMENTS:
+            return state
         if op.monoid is MOMENTS:
             return state[0], state[2 if self.statistic == "min" else 3]
         if op.monoid is VAR:
@@ -98,6 +113,10 @@ class Window:
     def lift(self, x: Any) -> State:
         """Return the state of each element."""
         valid = x == x
+        if self.is_paired:
+            first, second = (np.where(valid, of, 0).astype("f8") for of in (x.real, x.imag))
+            nothing = np.zeros_like(first)
+            return valid.astype("f8"), first, *(nothing,) * 2, second, *(nothing,) * 3
         if self.statistic in ("min", "max"):
             return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
         values = cast(np.where(valid, x, x.dtype.type(0)), np.dtype("f8"))
@@ -108,6 +127,14 @@ class Window:
             return valid.astype("i8"), values, nothing, np.zeros_like(values)
         return valid.astype("i8"), values
 
+    def _of_pairs(self, state: State) -> Any:
+        """Return covariances or correlations, NaN where there are too few pairs."""
+        count, _, _, xx, _, _, yy, xy = state
+        with np.errstate(all="ignore"):
+            if self.statistic == "corr":
+                return np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1, 1)
+            return np.where(count > self.ddof, xy / (count - self.ddof), np.nan)
+
     @property
     def _worst(self) -> float:
         return np.inf if self.statistic == "min" else -np.inf
@@ -115,6 +142,8 @@ class Window:
     def combine(self, a: State, b: State) -> State:
         """Combine states of neighbours."""
         with np.errstate(all="ignore"):
+            if self.is_paired:
+                return COMOMENTS.combine(a, b)
             if self.statistic in ("var", "std"):
                 return merge_deviations(a, b)
             ufunc = {"min": np.minimum, "max": np.maximum}.get(self.statistic)
@@ -124,6 +153,8 @@ class Window:
     def finish(self, state: State) -> Any:
         """Return the results of windows."""
         count, value = state[:2]
+        if self.is_paired:
+            value = self._of_pairs(state)
         if self.statistic == "mean":
             value = quotient((value, count))
         elif self.statistic in ("var", "std"):

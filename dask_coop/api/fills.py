@@ -20,6 +20,7 @@ from dask_coop.api.arguments import rechunk
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
+from dask_coop.api.signals.pairs import as_pairs
 from dask_coop.api.signals.times import MEANS, with_decays
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
@@ -399,19 +400,11 @@ def ewm_cov(
     if executor.runner() is not None:
         raise Declined("pairs are made by tasks, which take chunks of two arrays")
     first, second = asanyarray(x), asanyarray(y)
-    if first.shape != second.shape:
-        raise ValueError(f"{name} takes arrays of one shape, got {first.shape} and {second.shape}")
     for array in (first, second):
         refuse_masked(name, array._meta)
         element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
         bind(weighted_sum(weight, False), element, element, name)
-    output = np.result_type(first.dtype, second.dtype)
-    output = np.dtype("f8") if output.kind in "biu" else output
-    dtype = np.dtype("c8" if output.itemsize <= 4 else "c16")
-    meta = first._meta.astype(dtype)
-    kept = {"dtype": dtype, "meta": meta, "token": f"{name}-pairs"}
-    second = rechunk(second, first.chunks)
-    pairs = map_blocks(_pair, first, second, to=dtype, **declared_by(first, second), **kept)
+    pairs, output = as_pairs(name, first, second)
     flags = bool(adjust), bool(ignore_na), bool(bias)
     monoid = weighted_spread(name.removeprefix("ewm_"), weight, *flags)
     return _weigh(name, monoid, pairs, axis, min_periods, method, segments, output)
@@ -592,13 +585,6 @@ def _places(name: str, x: Any, y: da.Array, axis: int) -> da.Array:
 @casts
 def _is_valid(x: Any) -> Any:
     return x == x
-
-
-@casts
-def _pair(x: Any, y: Any, to: np.dtype[Any]) -> Any:
-    pairs = np.empty_like(x, to)
-    pairs.real, pairs.imag = x, y
-    return pairs
 
 
 @keeps_mask

@@ -26,10 +26,17 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Window
 from dask_coop.api import extrema, moments, order, sums
-from dask_coop.api.arguments import as_integer, find_axes, has_unknown_size, rechunk
+from dask_coop.api.arguments import (
+    as_dtype,
+    as_integer,
+    find_axes,
+    has_unknown_size,
+    rechunk,
+)
 from dask_coop.api.call.public import like, named, public, strict
 from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
+from dask_coop.api.signals.pairs import as_pairs
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import windows as graph_windows
 
@@ -197,6 +204,78 @@ def move_var() -> None:
     >>> import dask_coop as dc
     >>> dc.move_var(da.from_array([1.0, 3.0, 3.0, 7.0], chunks=2), 2).compute()
     array([nan,  1.,  0.,  4.])
+    """
+
+
+@public("blockwise", dask=False)
+@named
+def move_cov(
+    name: str,
+    /,
+    x: Any,
+    y: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 1,
+    *,
+    center: bool = False,
+) -> da.Array:
+    """Covariance of two arrays in a moving window along an axis, as pandas' ``rolling(...).cov``.
+
+    Parameters
+    ----------
+    x, y : dask.array.Array or array_like
+        As `a` of :func:`move_sum`, of one shape. A pair with a NaN is left out.
+    window, min_count, axis, center
+        As for :func:`move_sum`, with pairs for elements.
+    ddof : int
+        Subtracted from the number of pairs n: the divisor is ``n - ddof``; 1, as in pandas and
+        numbagg. Correlations do not depend on it.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`, of the common dtype; NaN where there are no more than `ddof` pairs.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_std`, and if `x` and `y` differ in shape.
+
+    Notes
+    -----
+    Nothing is subtracted from a window's state, which has the means, with their rounding errors,
+    and the products of deviations from them: T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms
+    for Computing the Sample Variance", The American Statistician 37 (1983).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x, y = da.from_array([[1.0, 3.0, 3.0, 7.0], [2.0, 1.0, 1.0, 3.0]], chunks=2)
+    >>> dc.move_cov(x, y, 2).compute()
+    array([nan, -1.,  0.,  4.])
+    """
+    return _move(name, x, window, min_count, axis, center, ddof, other=y)
+
+
+@like(move_cov)
+def move_corr() -> None:
+    """Correlation of two arrays in a moving window along an axis, as pandas' ``rolling.corr``.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_cov`, from -1 to 1; NaN where either array does not vary.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x, y = da.from_array([[1.0, 3.0, 3.0, 7.0], [2.0, 1.0, 1.0, 3.0]], chunks=2)
+    >>> dc.move_corr(x, y, 3).compute().round(4)
+    array([   nan,    nan, -1.    ,  1.    ])
     """
 
 
@@ -679,10 +758,14 @@ def _move(
     axis: int,
     center: bool,
     ddof: int = 0,
+    other: Any = None,
     **options: Any,
 ) -> da.Array:
-    """Return the moving statistic of the public function `name`, with options of `Window`."""
-    x = asanyarray(a)
+    """Return the moving statistic of the public function `name`, with options of `Window`.
+
+    That of pairs, if there is an `other` array.
+    """
+    x, y = asanyarray(a), None if other is None else asanyarray(other)
     along = _axis(name, x, axis)
     length = as_integer(name, "window", window)
     least = length if min_count is None else as_integer(name, "min_count", min_count)
@@ -699,7 +782,12 @@ def _move(
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
     spec = Window(name.removeprefix("move_"), along, length, least, off, **options)
-    return graph_windows.move(x, spec, (length - 1) // 2 if center else 0, name)
+    ahead = (length - 1) // 2 if center else 0
+    if y is None:
+        return graph_windows.move(x, spec, ahead, name)
+    _axis(name, y, axis)
+    pairs, output = as_pairs(name, x, y)
+    return as_dtype(graph_windows.move(pairs, spec, ahead, name), output)
 
 
 def _axis(name: str, x: da.Array, axis: Any) -> int:

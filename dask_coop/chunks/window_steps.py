@@ -29,7 +29,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
     """Do what `ChunkBackend.move` does, for floats, in blocks of about `room` elements."""
     axis = window.axis
     rows, before = np.moveaxis(x, axis, -1), np.moveaxis(halo, axis, -1)
-    result = np.empty_like(x)
+    result = np.empty_like(x, dtype=window.result(x.dtype))
     out = np.moveaxis(result, axis, -1)
     lines = rows.shape[:-1]
     room = max(1, room // max(1, rows.shape[-1] + before.shape[-1]))

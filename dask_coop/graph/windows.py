@@ -208,7 +208,8 @@ class _Lines:
         key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
         arguments = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
         arguments |= declared_by(block=self.x)
-        lift = tasks.lift if self.op.monoid is not VAR else lift_deviations
+        lift = lift_deviations if self.op.monoid is VAR else tasks.lift
+        lift = lift_pairs if self.window.is_paired else lift
         self.layer[key] = Task(key, lift, **arguments, block=TaskRef(elements))
         return key
 
@@ -253,6 +254,14 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
     return count, mean, choose(np.isfinite(exact), exact, m2), short
 
 
+@casts
+def lift_pairs(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
+    """Return the state of a block of pairs."""
+    pairs = {"block": block.real, "where": block.imag}
+    state: State = tasks.lift(op=op, axes=axes, **pairs, threads=threads)
+    return state
+
+
 def combine_deviations(*, op: Operation, states: Sequence[State]) -> State:
     """Combine states of `lift_deviations`."""
     with np.errstate(all="ignore"):
@@ -288,7 +297,7 @@ def reduce_windows(
     size += late
     if x.shape[axis] != size:
         # NaN stands for the elements behind the array, and counts as missing.
-        x = x.astype(window.result(x.dtype), copy=False)
+        x = x if window.is_paired else x.astype(window.result(x.dtype), copy=False)
         shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
         x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
         before = before.astype(x.dtype, copy=False)

@@ -70,6 +70,7 @@ _ALONG = (
         Method(f"move_{name}", ("dim", "window", "min_count"))
         for name in ("sum", "mean", "std", "var", "min", "max", "median", "rank")
     ),
+    *(Method(f"move_{name}", ("y", "dim", "window", "min_count")) for name in ("cov", "corr")),
     Method("run_lengths"),
     Method("run_events", ("dim", "values", "min_length")),
     Method("move_argmin", ("dim", "window", "min_count")),

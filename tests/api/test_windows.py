@@ -427,3 +427,50 @@ def test_integral_images(xp: ModuleType, dtype: str) -> None:
     np.testing.assert_array_equal(to_numpy(xp, lazy), array.astype(wide).cumsum(1).cumsum(2))
     with pytest.raises(TypeError, match="takes numbers"):
         dc.integral_image(da.ones((2, 2)).astype("M8[s]"))
+
+
+@pytest.mark.parametrize("window", [1, 5, 40, 80])
+def test_windows_of_pairs_are_pandas(xp: Any, window: int) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = x / 2 + rng.normal(size=(80, 2))
+    x[rng.random((80, 2)) < 0.1] = np.nan
+    y[rng.random((80, 2)) < 0.1] = np.nan
+    for dtype, least, center, chunks in (
+        ("f8", None, False, (7, 1)),
+        ("f8", 1, True, ((0, 1, 0, 30, 49), 2)),
+        ("f4", min(3, window), False, (9, 2)),
+    ):
+        a, b = x.astype(dtype), y.astype(dtype)
+        lazy = to_chunks(xp, a, chunks), to_chunks(xp, b, 11)
+        frames = (pandas.DataFrame(of.astype("f8")) for of in (a, b))
+        (first, second), tolerance = frames, 1e-9 if dtype == "f8" else 1e-5
+        for name, options in (("cov", {"ddof": 0}), ("cov", {}), ("corr", {})):
+            rolling = [first[i].rolling(window, least, center) for i in (0, 1)]
+            of_lines = [getattr(r, name)(second[i], **options) for i, r in enumerate(rolling)]
+            # pandas divides by what is not positive, and has more than 1 of two pairs.
+            expected = np.where(np.isinf(of_lines), np.nan, of_lines).T
+            function = getattr(dc, f"move_{name}")
+            found = function(*lazy, window, least, 0, center=center, **options)
+            assert found.dtype == dtype
+            assert found.chunks == lazy[0].chunks
+            np.testing.assert_allclose(to_numpy(xp, found), expected, tolerance, tolerance)
+
+
+def test_pairs_far_from_zero_keep_their_digits(xp: Any) -> None:
+    # float64 holds all digits of these numbers.
+    x, y = np.random.default_rng(0).integers(0, 64, (2, 600)) / 64
+    for window in (5, 90, 400):
+        near, far = (
+            to_numpy(xp, dc.move_cov(to_chunks(xp, x + by, 70), to_chunks(xp, y + by, 70), window))
+            for by in (0, 1e9)
+        )
+        np.testing.assert_allclose(far, near, rtol=0, atol=1e-15)
+
+
+def test_pairs_of_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="move_cov takes arrays of one shape"):
+        dc.move_cov(da.ones(3), da.ones(4), 2)
+    with pytest.raises(TypeError, match="move_corr takes bool, integers and floats"):
+        dc.move_corr(da.ones(3), da.ones(3) * 1j, 2)

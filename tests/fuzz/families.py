@@ -80,6 +80,7 @@ FAMILIES = {
     "window": Family(windows.draw_window, windows.expect_window, 4),
     "order of windows": Family(windows.draw_order, windows.expect_order, 2),
     "filter": Family(filters.draw_filter, filters.expect_filter, 1),
+    "pairs of windows": Family(windows.draw_pairs, windows.expect_pairs, 1),
     "box": Family(windows.draw_box, windows.expect_box, 1),
     "pyramid": Family(windows.draw_pyramid, windows.expect_pyramid, 1),
     "label": Family(pictures.draw_label, pictures.expect_label, 1),

@@ -56,6 +56,52 @@ def expect_window(case: Case) -> list[Expected]:
     return [Expected(value, dtype, ulps, 0.0 if exact else slack, chunks, defined=defined)]
 
 
+def draw_pairs(rng: draw.Generator) -> Case:
+    """Draw a covariance or a correlation of windows, now and then of numbers far from zero."""
+    sides = tuple(max(1, n) for n in draw.shape(rng, 1))
+    dtype, far = draw.pick(rng, ["f8", "f8", "f4", "i4"]), draw.pick(rng, [0, 0, 1e6])
+    x, y = ((far + rng.normal(size=sides) * 10).astype(dtype) for _ in range(2))
+    if dtype != "i4" and draw.chance(rng, 0.4):
+        x[rng.random(sides) < 0.2] = np.nan
+    axis = int(rng.integers(-x.ndim, x.ndim))
+    options: dict[str, Any] = {"window": int(rng.integers(1, x.shape[axis] + 1)), "axis": axis}
+    if draw.chance(rng, 0.6):
+        options["min_count"] = int(rng.integers(1, options["window"] + 1))
+    options["ddof"] = int(rng.integers(0, 3))
+    options["center"] = draw.chance(rng, 0.4)
+    operands = draw.operand(rng, x), draw.operand(rng, y)
+    name = draw.pick(rng, ["move_cov", "move_corr"])
+    return Case("pairs of windows", name, operands, {}, options)
+
+
+def expect_pairs(case: Case) -> list[Expected]:
+    """Return the covariance or the correlation of each window laid out, in long double."""
+    window, axis, ddof = (case.option(name) for name in ("window", "axis", "ddof"))
+    x, y = (
+        laid_out(of.array.astype("f8").astype("g"), window, axis, case.option("center"))
+        for of in case.inputs
+    )
+    gone = np.isnan(x) | np.isnan(y)
+    n = (~gone).sum(-1)
+    with np.errstate(all="ignore"):
+        d, e = (
+            np.where(gone, 0, of - (np.where(gone, 0, of).sum(-1) / n)[..., None]) for of in (x, y)
+        )
+        xx, yy, xy = (a.sum(-1) for a in (d * d, e * e, d * e))
+        scale = np.sqrt(xx * yy)
+        value, slack = np.where(n > ddof, xy / (n - ddof), np.nan), scale / np.maximum(n - ddof, 1)
+        # A single pair, or equal ones, have deviations of rounding errors.
+        defined = np.ones(n.shape, "?")
+        if case.function == "move_corr":
+            value, slack = xy / scale, np.ones(n.shape)
+            defined = (n != 1) & (np.minimum(xx, yy) > 1e-9)
+    value = np.where(n >= (case.option("min_count") or window), value, np.nan)
+    moved = (np.moveaxis(a, -1, axis) for a in (value, 1e-9 * slack + 1e-12, defined))
+    value, slack, defined = moved
+    dtype = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
+    return [Expected(value, dtype, 4.0, slack, case.inputs[0].chunks, defined=defined)]
+
+
 def draw_order(rng: draw.Generator) -> Case:
     """Draw an order statistic of windows, now and then of ones that are sorted in tiles."""
     name = draw.pick(rng, [*ORDER, "median", "quantile", "quantile"])

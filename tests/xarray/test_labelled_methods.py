@@ -329,6 +329,8 @@ def test_nothing_is_computed_while_graphs_are_built() -> None:
                 options = {"alpha": 0.5}
             if row.name in ("ewm_cov", "ewm_corr"):
                 args[0] = x
+            if row.name in ("move_cov", "move_corr"):
+                args, options = [x, "time"], {"window": 3}
             if row.name in ("any", "all"):
                 args[0] = ("time", "y")
             if row.name in ("ffill", "bfill"):

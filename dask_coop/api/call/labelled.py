@@ -33,7 +33,7 @@ R = TypeVar("R")
 #: Public functions other than reductions and scans whose results have the shape of the array.
 _ALIKE = {
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
-    *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
+    *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax", "cov", "corr")),
     *("box_filter", "integral_image", "groupby_scan", "digitize", "isin", "to_gpu", "to_host"),
 }
 #: Functions that reorder elements along an axis, so that its coordinates are lost.

@@ -94,6 +94,8 @@ REFUSED = {
     "lfilter": "its coefficients may have units of their own",
     "linregress": "its variables may have units of their own",
     **dict.fromkeys(["mad_std", "median_abs_deviation", "sigma_clip"], "it works on magnitudes"),
+    "move_cov": "it does not multiply the units of two arrays",
+    "move_corr": "it does not multiply the units of two arrays",
     "matmul": "its semirings multiply and add in ways of their own",
     "reduce": "it does not know what the monoid makes of units",
     "sosfilt": "its coefficients may have units of their own",

@@ -74,6 +74,8 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
         if not x.size:
             return cupy.empty(x.shape, result)
+        if window.is_paired:
+            return window_steps.move(window, x, halo, base, _ROOM)
         x, halo, base = window_steps.recentred(window, x, halo, base)
         inner = math.prod(x.shape[window.axis + 1 :])
         if 1 < inner < _NARROW:

@@ -41,7 +41,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
     element, result = window.element(x.dtype), window.result(x.dtype)
     if window.is_ordered:
         return _move_ordered(window, x, halo)
-    if loops_for("window_extrema", x.size) is None:
+    if window.is_paired or loops_for("window_extrema", x.size) is None:
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
         statistics: Array = window_steps.move(window, x, halo, base, _ROOM)
         return statistics.astype(result, copy=False)
