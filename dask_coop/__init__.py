@@ -13,8 +13,8 @@ which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
     nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax, average, skew,
-    kurtosis, cov, corrcoef, linregress, which returns a LinregressResult, median_abs_deviation,
-    mad_std, sigma_clip,
+    kurtosis, cov, corrcoef, linregress, which returns a LinregressResult, polyfit,
+    median_abs_deviation, mad_std, sigma_clip,
     describe: eight of them in one read, a Description; of a frame, Descriptions
 Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
@@ -141,6 +141,7 @@ from dask_coop.api.order import (
 )
 from dask_coop.api.paired.average import average
 from dask_coop.api.paired.covariance import corrcoef, cov
+from dask_coop.api.paired.polyfit import polyfit
 from dask_coop.api.paired.regression import linregress
 from dask_coop.api.pictures import ndmeasure
 from dask_coop.api.pictures.clipping import mad_std, median_abs_deviation, sigma_clip
@@ -318,6 +319,7 @@ __all__ = [
     "nunique",
     "percentile",
     "percentileofscore",
+    "polyfit",
     "prod",
     "ptp",
     "pyramid",

@@ -2224,6 +2224,18 @@ def percentileofscore(
     kind: Literal["rank", "weak", "strict", "mean"] = "rank",
     nan_policy: Literal["propagate", "omit"] = "propagate",
 ) -> da.Array: ...
+def polyfit(
+    x: Any,
+    y: Any,
+    deg: int,
+    rcond: float | None = None,
+    full: bool = False,
+    w: Any = None,
+    cov: bool | Literal["unscaled"] = False,
+    *,
+    axis: int = 0,
+    nan_policy: Literal["propagate", "omit"] = "propagate",
+) -> Any: ...
 @overload
 def prod(
     a: _L,
@@ -2781,6 +2793,7 @@ __all__ = [
     "nunique",
     "percentile",
     "percentileofscore",
+    "polyfit",
     "prod",
     "ptp",
     "pyramid",

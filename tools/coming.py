@@ -53,7 +53,8 @@ box_filter coarsen count_in_runs count_runs crosstab cummax cummin cumulative_tr
 ewm_corr ewm_cov ewm_mean ewm_std ewm_sum ewm_var explain ffill first_run from_npy from_zarr
 groupby_reduce groupby_scan install installed integral_image label last_run lfilter logcumsumexp
 longest_run mad_std median_abs_deviation moment move_argmax move_argmin move_corr move_cov
-move_max move_mean move_median move_min move_quantile move_rank move_std move_sum move_var nanpercentile
+move_max move_mean move_median move_min move_quantile move_rank move_std move_sum move_var
+nanpercentile
 nanquantile norm pyramid reduce report run_events run_lengths scan sigma_clip sosfilt to_gpu
 to_hist to_host to_zarr topk uninstall value_counts"""
 

@@ -33,7 +33,7 @@ _TOGETHER = 8
 _ROWS = 32
 
 
-def fit(matrix: Any, y: Array, rcond: float) -> tuple[Array, Array]:
+def fit(matrix: Any, y: Array, rcond: float, least: int = 0) -> tuple[Array, Array]:
     """Return the coefficients of lines along the first axis, and the sums of squared residuals.
 
     Parameters
@@ -44,6 +44,9 @@ def fit(matrix: Any, y: Array, rcond: float) -> tuple[Array, Array]:
         Integers or floats; NaN is left out with its row.
     rcond : float
         Singular values below this share of the largest are taken for 0, as in NumPy's ``lstsq``.
+
+    least : int
+        The fewest elements other than NaN for coefficients other than NaN.
 
     Raises
     ------
@@ -73,7 +76,7 @@ def fit(matrix: Any, y: Array, rcond: float) -> tuple[Array, Array]:
         sizes = ((size,) * states.numblocks[0], *states.chunks[1:])
         states = map_blocks(_combine, states, order, chunks=sizes, **options, token="fit-combine")
     sizes = ((order + 1,), *states.chunks[1:])
-    result = map_blocks(_solve, states, order, rcond, chunks=sizes, **options, token="fit")
+    result = map_blocks(_solve, states, order, rcond, least, chunks=sizes, **options, token="fit")
     return result[:-1], result[-1]
 
 
@@ -136,7 +139,7 @@ def _combine(states: Any, order: int) -> Any:
 
 
 @casts
-def _solve(state: Any, order: int, rcond: float) -> Any:
+def _solve(state: Any, order: int, rcond: float, least: int) -> Any:
     """Return the coefficients of each column, and its residual."""
     lines = state.reshape(len(state), math.prod(state.shape[1:]))
     entries = dict(zip(_places(order + 1), lines, strict=False))
@@ -158,7 +161,7 @@ def _solve(state: Any, order: int, rcond: float) -> Any:
         result[order] = np.where(count > order, entries[order, order] ** 2, np.nan)
     if not regular.all():
         _solve_deficient(result, entries, ~regular, rcond)
-    result[:, count == 0] = np.nan
+    result[:, (count == 0) | (count < least)] = np.nan
     if (~regular & (count > 0)).any():
         warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=1)
     return result.reshape(len(result), *state.shape[1:])

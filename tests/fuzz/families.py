@@ -66,6 +66,7 @@ FAMILIES = {
     "truth": Family(reductions.draw_truth, reductions.expect_truth, 1),
     "spread": Family(reductions.draw_spread, reductions.expect_spread, 3),
     "pairs": Family(pairs.draw_pairs, pairs.expect_pairs, 3),
+    "polynomial": Family(pairs.draw_polynomial, pairs.expect_polynomial, 1),
     "clip": Family(clipping.draw_clip, clipping.expect_clip, 1),
     "deviation": Family(clipping.draw_deviation, clipping.expect_deviation, 1),
     "describe": Family(reductions.draw_description, reductions.expect_description, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -134,3 +135,44 @@ def _matrix(case: Case) -> list[Expected]:
 def _near(value: Any, dtype: np.dtype[Any]) -> Expected:
     size = np.where(np.isfinite(value), np.abs(value), 0)
     return Expected(value, dtype, 4.0, 1e-9 * size + 1e-9)
+
+
+def draw_polynomial(rng: draw.Generator) -> Case:
+    """Draw lines and the positions of their elements, now and then far from zero."""
+    shape = (int(rng.integers(6, 60)), *draw.shape(rng)[:1])
+    y = draw.operand(rng, _numbers(rng, draw.pick(rng, DTYPES), shape, gaps=True))
+    x = np.sort(rng.random(shape[0])) + np.arange(shape[0]) + draw.pick(rng, [0, 0, 1e3, 1e9])
+    options: dict[str, Any] = {"deg": int(rng.integers(0, 4))}
+    if draw.chance(rng, 0.4):
+        options["w"] = rng.random(shape[0]) + 0.5
+    return Case("polynomial", "polyfit", (y,), {}, options, before=(x,))
+
+
+def expect_polynomial(case: Case) -> list[Expected]:
+    """Return the coefficients of polynomials of positions near zero, moved by wide floats."""
+    (x,), y, deg = case.before, case.x.astype("g"), case.option("deg")
+    w = case.option("w", np.ones(len(x))).astype("g")[:, None]
+    middle = x.mean()
+    powers = np.vander((x - middle).astype("g"), deg + 1, increasing=True) * w
+    lines = y.reshape(len(y), -1) * w
+    q: list[Any] = []
+    for column in powers.T:
+        for unit in [*q, *q]:
+            column = column - unit * (unit @ column)
+        q.append(column / np.sqrt(column @ column))
+    solved = np.array([unit @ lines for unit in q])
+    r = np.array([[unit @ column for column in powers.T] for unit in q])
+    for i in range(deg, -1, -1):
+        solved[i] = (solved[i] - r[i, i + 1 :] @ solved[i + 1 :]) / r[i, i]
+    moved = [
+        sum(
+            solved[k] * (comb(k, j) * (-np.longdouble(middle)) ** (k - j))
+            for k in range(j, deg + 1)
+        )
+        for j in range(deg, -1, -1)
+    ]
+    value = np.array(moved).reshape(deg + 1, *y.shape[1:])
+    size = np.abs(np.where(np.isfinite(value), value, 0))
+    # A coefficient is a sum of those that are multiplied by powers of the middle.
+    slack = 1e-8 * size + 1e-9 * (1 + np.nanmax(np.abs(case.x), initial=1))
+    return [Expected(value, "f8", 4.0, slack * max(1.0, abs(middle)) ** deg)]

@@ -161,6 +161,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "move_std of few": dc.move_std(x, 3, axis=1, min_count=2, center=True),
         "move_var": dc.move_var(x, 4, ddof=1, axis=0),
         "move_cov": dc.move_cov(x, x, 4, axis=0),
+        "polynomials": dc.polyfit(range(6), x, 1),
         "move_corr": dc.move_corr(x, -x, 3),
         "move_min": dc.move_min(x, 6, axis=0, min_count=1),
         "move_max": dc.move_max(x, 2, axis=1),
@@ -312,6 +313,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
             )
         },
         "move_quantile": dc.move_quantile(x.reshape(1), 1, 0.5),
+        "polynomials": dc.polyfit([1], x.reshape(1), 0),
         "move_cov": dc.move_cov(x.reshape(1), x.reshape(1), 1, ddof=0),
         "move_corr": dc.move_corr(x.reshape(1), x.reshape(1), 1),
         "box_filter": dc.box_filter(x.reshape(1), 1, (0,)),
@@ -509,6 +511,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "move_std": moved("std", array, 3),
         "move_var": moved("var", array, 4, axis=0, ddof=1),
         "move_cov": moved("var", array, 4, axis=0, ddof=1),
+        "polynomials": np.polyfit(range(6), array, 1),
         "move_corr": np.where(moved("var", array, 3) > 0, -1, np.nan),
         "move_min": moved("min", array, 6, 1, axis=0),
         "move_max": moved("max", array, 2),

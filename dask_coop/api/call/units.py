@@ -97,6 +97,7 @@ REFUSED = {
     "move_cov": "it does not multiply the units of two arrays",
     "move_corr": "it does not multiply the units of two arrays",
     "matmul": "its semirings multiply and add in ways of their own",
+    "polyfit": "its variables may have units of their own",
     "reduce": "it does not know what the monoid makes of units",
     "sosfilt": "its coefficients may have units of their own",
     "scan": "it does not know what the monoid makes of units",
