@@ -12,8 +12,27 @@ import dask_coop
 
 #: The scripts of the gallery, from easy to hard; new ones come last.
 _ORDER = (
-    *("sensors", "gaps", "climatology", "smooth", "equalize", "match", "events", "unchanged"),
-    *("zones", "galaxies", "sampling", "summed_area", "stream", "reproducible", "recurrence"),
+    *(
+        "sensors",
+        "gaps",
+        "climatology",
+        "spells",
+        "smooth",
+        "equalize",
+        "match",
+        "events",
+        "unchanged",
+    ),
+    *(
+        "quantile_mapping",
+        "zones",
+        "galaxies",
+        "sampling",
+        "summed_area",
+        "stream",
+        "reproducible",
+        "recurrence",
+    ),
     *("shortest_paths", "cluster"),
 )
 

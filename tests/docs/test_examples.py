@@ -243,7 +243,7 @@ DRAWN = {
     "recurrence": ("--size 5000 --chunk 999", ["samples: 5000 in 6 chunks, in "]),
     "reproducible": (
         "--size 20000 --chunkings 9",
-        ["entries: 20001, cut in 9 ways, ", "dc.sum, reproducible: 1 result, "],
+        ["entries: 20001, cut in 9 ways, ", "dc.sum(..., reproducible=True): 1 result, "],
     ),
     "sampling": (
         "--size 5000 --draws 7000 --chunk 999",
