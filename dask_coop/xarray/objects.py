@@ -88,7 +88,7 @@ def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | Non
     return result if (is_lazy(x) if lazy is None else lazy) else result.compute()
 
 
-def as_installed(x: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def as_installed(x: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a function of `x`; if that is lazy, with this library's functions for xarray's.
 
     While it builds the graph, they are installed for all threads, as by `dask_coop.installed`.

@@ -106,6 +106,20 @@ def test_deviations_are_scipys(xp: Any, dtype: str, axis: Any, policy: Any) -> N
     np.testing.assert_allclose(to_numpy(xp, plain) * NORMAL, expected, rtol=rtol)
 
 
+def test_medians_of_large_halves() -> None:
+    x = np.array([[6e4, 6e4, 5.9e4, 6.1e4], [np.nan, 6e4, 6e4, 5e4]], "f2")
+    lazy = da.from_array(x, chunks=(1, 3))
+    result = dc.median_abs_deviation(lazy, 1, nan_policy="omit").compute()
+    np.testing.assert_array_equal(result, stats.median_abs_deviation(x, 1, nan_policy="omit"))
+
+
+def test_masked_results_hold_copies() -> None:
+    x = np.arange(6.0)
+    lazy = da.Array({("x", 0): x}, "x", ((6,),), meta=x[:0])
+    clipped_all = dc.sigma_clip(lazy, 9)
+    assert not np.shares_memory(clipped_all.blocks[0].compute().data, x)
+
+
 def test_what_cannot_be_clipped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = da.ones((4, 3), chunks=2)
     for arguments, words in (

@@ -482,3 +482,9 @@ def test_in_the_place_of_xarray_s(dim: Any, dims: str, dtype: str) -> None:
         assert got.dtype == want.dtype
         xr.testing.assert_allclose(got.compute(), want.compute(), 1e-5 if dtype == "f4" else 1e-9)
         assert (got.attrs, got.name, {*got.coords}) == (want.attrs, want.name, {*want.coords})
+
+
+def test_sums_of_weights_of_unknown_sizes() -> None:
+    x = da.from_array([1.0, 2.0, 3.0, 4.0], chunks=3)
+    mean, total = dc.average(x[x > 1], returned=True)
+    assert (float(mean), float(total)) == (3, 3)

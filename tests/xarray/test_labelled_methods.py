@@ -564,3 +564,12 @@ def test_what_lies_on_a_cluster_is_worked_on_there_by_messages() -> None:
             xr.testing.assert_allclose(running.compute(), x.cumsum("time"))
     xr.testing.assert_allclose(mean, x.mean("time"))
     xr.testing.assert_identical(counted, x.coop.histogram(bins=4, range=(-9, 9)))
+
+
+def test_axes_named_as_parameters_are() -> None:
+    array = xr.DataArray([[1.0, 2, 4], [0, 3, 3]], dims=("function", "x"))
+    array = array.assign_coords(x=[0, 1, 2], function=[0, 1])
+    lazy = array.chunk(x=2)
+    xr.testing.assert_allclose(lazy.coop.interp(x=[0.5, 1.5]).compute(), array.interp(x=[0.5, 1.5]))
+    at = {"function": 0.5, "x": 1}
+    xr.testing.assert_allclose(lazy.coop.interp(**at).compute(), array.interp(**at))

@@ -21,6 +21,7 @@ from dask_coop.api.arguments import (
     SplitEvery,
     beside,
     find_axes,
+    has_unknown_size,
     placed_along,
     reduce_statistic,
 )
@@ -90,6 +91,9 @@ def average(
         require_unmasked("average", "weights", asanyarray(weights))
         results = weighted("average", x, weights, arguments, None)
         return results if returned else results[0]
+    if returned and has_unknown_size(x):
+        ones = x.map_blocks(np.ones_like, dtype=x.dtype, meta=x._meta)
+        return weighted("average", x, ones, arguments, None)
     means = reduce_statistic("mean", x, arguments, MEAN.output(x.dtype))
     if not returned:
         return means

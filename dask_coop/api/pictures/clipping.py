@@ -389,7 +389,8 @@ def _clipped_block(x: Any, lower: Any, upper: Any, *, masked: bool) -> Any:
         wide = x.astype("f8", copy=False)
         outside = ~np.isfinite(wide) | (wide < lower) | (wide > upper)
         if masked:
-            return np.ma.array(x, mask=outside)
+            # Or whoever writes to the result would write to a chunk that others hold.
+            return np.ma.array(x, mask=outside, copy=True)
         x = x if x.dtype.kind == "f" else x.astype("f4")
         return np.where(outside, x.dtype.type(np.nan), x)
 
@@ -482,4 +483,7 @@ def _middle(lines: Any, first: Any, last: Any) -> Any:
         return np.full_like(lines, np.nan, shape=(len(lines),))
     ends = np.stack([(first + last - 1) // 2, (first + last) // 2], 1)
     low, high = np.take_along_axis(lines, np.clip(ends, 0, lines.shape[1] - 1), 1).T
-    return np.where(last > first, (low + high) / 2, np.nan)
+    # Two float16 may add up to more than float16 has, and are halved in float32 as by NumPy.
+    wide = np.promote_types(lines.dtype, "f4")
+    middle = np.where(low == high, low, (low.astype(wide) + high) / 2)
+    return np.where(last > first, middle, np.nan).astype(lines.dtype, copy=False)
