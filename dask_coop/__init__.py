@@ -26,7 +26,9 @@ Order and selection
     quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, lexsort,
     topk, argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts,
     isin, searchsorted, rankdata, percentileofscore, nunique,
-    mode, which returns a ModeResult, crosstab, which returns a CrosstabResult
+    approx_nunique,
+    mode, which returns a ModeResult, crosstab, which returns a CrosstabResult;
+    with an error, quantiles are a QuantileEstimate
 Groups
     groupby_reduce, groupby_scan, binned_statistic, binned_statistic_2d, binned_statistic_dd
 Windows and gaps
@@ -42,7 +44,7 @@ Pictures
 Matrices
     transpose, matmul
 Operations of one's own
-    Monoid, reduce, scan
+    Monoid, reduce, scan; combine: one ReductionState of several
 GPUs, files and clusters
     to_gpu, to_host, from_npy, from_zarr, to_zarr, Node, CoopPlugin
 In place of Dask's functions
@@ -67,6 +69,7 @@ from dask_coop.api.call.results import (
     Histogram2D,
     LinregressResult,
     ModeResult,
+    QuantileEstimate,
     RunEvents,
 )
 from dask_coop.api.cumulative import (
@@ -130,6 +133,7 @@ from dask_coop.api.moments import (
     var,
 )
 from dask_coop.api.monoids.monoid import Monoid, reduce, scan
+from dask_coop.api.monoids.states import ReductionState, combine
 from dask_coop.api.norm import norm
 from dask_coop.api.order import (
     median,
@@ -146,7 +150,14 @@ from dask_coop.api.paired.regression import linregress
 from dask_coop.api.pictures import ndmeasure
 from dask_coop.api.pictures.clipping import mad_std, median_abs_deviation, sigma_clip
 from dask_coop.api.pictures.label import label
-from dask_coop.api.ranks import lexsort, mode, nunique, percentileofscore, rankdata
+from dask_coop.api.ranks import (
+    approx_nunique,
+    lexsort,
+    mode,
+    nunique,
+    percentileofscore,
+    rankdata,
+)
 from dask_coop.api.runs import (
     count_in_runs,
     count_runs,
@@ -214,11 +225,14 @@ __all__ = [
     "ModeResult",
     "Monoid",
     "Node",
+    "QuantileEstimate",
+    "ReductionState",
     "Refused",
     "RefusedByDask",
     "RunEvents",
     "all",
     "any",
+    "approx_nunique",
     "argmax",
     "argmin",
     "argsort",
@@ -232,6 +246,7 @@ __all__ = [
     "binned_statistic_dd",
     "box_filter",
     "coarsen",
+    "combine",
     "compress",
     "corrcoef",
     "count_in_runs",

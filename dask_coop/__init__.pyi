@@ -19,6 +19,7 @@ from dask_coop.api.call.results import Histogram as Histogram
 from dask_coop.api.call.results import Histogram2D as Histogram2D
 from dask_coop.api.call.results import LinregressResult as LinregressResult
 from dask_coop.api.call.results import ModeResult as ModeResult
+from dask_coop.api.call.results import QuantileEstimate as QuantileEstimate
 from dask_coop.api.call.results import RunEvents as RunEvents
 from dask_coop.api.explain import explain as explain
 from dask_coop.api.groups.binned import BinnedStatistic, BinnedStatistic2D, BinStatistic
@@ -29,6 +30,8 @@ from dask_coop.api.install.install import install as install
 from dask_coop.api.install.install import installed as installed
 from dask_coop.api.install.install import uninstall as uninstall
 from dask_coop.api.monoids.monoid import Monoid as Monoid
+from dask_coop.api.monoids.states import ReductionState as ReductionState
+from dask_coop.api.monoids.states import combine as combine
 from dask_coop.api.selection import Sizes
 from dask_coop.api.topk import SortKind
 from dask_coop.api.windows import Mode
@@ -121,6 +124,36 @@ def any(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array: ...
+@overload
+def approx_nunique(
+    a: _L,
+    axis: Axis = None,
+    error: float = 0.01,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> _L: ...
+@overload
+def approx_nunique(
+    a: Any,
+    axis: Axis = None,
+    error: float = 0.01,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Literal["collective"],
+) -> Value: ...
+@overload
+def approx_nunique(
+    a: Any,
+    axis: Axis = None,
+    error: float = 0.01,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
     engine: Engine = "auto",
 ) -> da.Array: ...
 @overload
@@ -1860,22 +1893,6 @@ def nanmin(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array: ...
-@overload
-def nanpercentile(
-    a: _L,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> _L: ...
-@overload
 def nanpercentile(
     a: Any,
     q: Any,
@@ -1888,23 +1905,9 @@ def nanpercentile(
     weights: Any = None,
     split_every: int | None = None,
     recompute: bool = False,
-    engine: Literal["collective"],
-) -> Value: ...
-@overload
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
+    error: float | None = None,
     engine: Engine = "auto",
-) -> da.Array: ...
+) -> Any: ...
 @overload
 def nanprod(
     a: _L,
@@ -1944,22 +1947,6 @@ def nanprod(
     where: Any = True,
     engine: Engine = "auto",
 ) -> da.Array: ...
-@overload
-def nanquantile(
-    a: _L,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> _L: ...
-@overload
 def nanquantile(
     a: Any,
     q: Any,
@@ -1972,23 +1959,9 @@ def nanquantile(
     weights: Any = None,
     split_every: int | None = None,
     recompute: bool = False,
-    engine: Literal["collective"],
-) -> Value: ...
-@overload
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
+    error: float | None = None,
     engine: Engine = "auto",
-) -> da.Array: ...
+) -> Any: ...
 @overload
 def nanstd(
     a: _L,
@@ -2173,22 +2146,6 @@ def nunique(
     *,
     engine: Engine = "auto",
 ) -> da.Array: ...
-@overload
-def percentile(
-    a: _L,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> _L: ...
-@overload
 def percentile(
     a: Any,
     q: Any,
@@ -2201,23 +2158,9 @@ def percentile(
     weights: Any = None,
     split_every: int | None = None,
     recompute: bool = False,
-    engine: Literal["collective"],
-) -> Value: ...
-@overload
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
+    error: float | None = None,
     engine: Engine = "auto",
-) -> da.Array: ...
+) -> Any: ...
 def percentileofscore(
     a: Any,
     score: Any,
@@ -2305,22 +2248,6 @@ def ptp(
 def pyramid(
     x: Any, levels: int, reduction: Callable[..., Any] = ..., factor: int | Mapping[int, int] = 2
 ) -> list[da.Array]: ...
-@overload
-def quantile(
-    a: _L,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> _L: ...
-@overload
 def quantile(
     a: Any,
     q: Any,
@@ -2333,23 +2260,9 @@ def quantile(
     weights: Any = None,
     split_every: int | None = None,
     recompute: bool = False,
-    engine: Literal["collective"],
-) -> Value: ...
-@overload
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
+    error: float | None = None,
     engine: Engine = "auto",
-) -> da.Array: ...
+) -> Any: ...
 def rankdata(
     a: Any,
     method: Ties = "average",
@@ -2359,14 +2272,16 @@ def rankdata(
 ) -> da.Array: ...
 def reduce(
     x: Any,
-    monoid: Monoid | np.ufunc,
+    monoid: Monoid | np.ufunc | str,
     axis: Axis = None,
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
     *,
+    return_state: bool = False,
     engine: Engine = "auto",
-) -> da.Array | tuple[da.Array, ...]: ...
+    **options: Any,
+) -> Any: ...
 def run_events(
     mask: Any,
     values: Any = None,
@@ -2688,11 +2603,14 @@ __all__ = [
     "ModeResult",
     "Monoid",
     "Node",
+    "QuantileEstimate",
+    "ReductionState",
     "Refused",
     "RefusedByDask",
     "RunEvents",
     "all",
     "any",
+    "approx_nunique",
     "argmax",
     "argmin",
     "argsort",
@@ -2706,6 +2624,7 @@ __all__ = [
     "binned_statistic_dd",
     "box_filter",
     "coarsen",
+    "combine",
     "compress",
     "corrcoef",
     "count_in_runs",

@@ -367,7 +367,7 @@ def test_computing_on_numpy_chunks_imports_no_gpu_library() -> None:
 
 PUBLIC = [getattr(dask_coop, name) for name in dask_coop.__all__]
 #: What is about this library, and takes no arrays.
-OF_NO_ARRAYS = {"install", "installed", "report", "uninstall"}
+OF_NO_ARRAYS = {"combine", "install", "installed", "report", "uninstall"}
 FUNCTIONS = [f for f in PUBLIC if inspect.isfunction(f) and f.__name__ not in OF_NO_ARRAYS]
 
 

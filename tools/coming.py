@@ -48,15 +48,14 @@ HOW = ("engine", "split_every", "recompute", "out")
 NOT_INSTALLED = ("matmul", "select", "transpose")
 
 #: Functions that CuPy 14 does not have under that name.
-NOT_IN_CUPY = """argtopk bfill binned_statistic binned_statistic_2d binned_statistic_dd
-box_filter coarsen count_in_runs count_runs crosstab cummax cummin cumulative_trapezoid describe
-ewm_corr ewm_cov ewm_mean ewm_std ewm_sum ewm_var explain ffill first_run from_npy from_zarr
-groupby_reduce groupby_scan install installed integral_image label last_run lfilter logcumsumexp
-longest_run mad_std median_abs_deviation moment move_argmax move_argmin move_corr move_cov
-move_max move_mean move_median move_min move_quantile move_rank move_std move_sum move_var
-nanpercentile
-nanquantile norm pyramid reduce report run_events run_lengths scan sigma_clip sosfilt to_gpu
-to_hist to_host to_zarr topk uninstall value_counts"""
+NOT_IN_CUPY = """approx_nunique argtopk bfill binned_statistic binned_statistic_2d
+binned_statistic_dd box_filter coarsen combine count_in_runs count_runs crosstab cummax cummin
+cumulative_trapezoid describe ewm_corr ewm_cov ewm_mean ewm_std ewm_sum ewm_var explain ffill
+first_run from_npy from_zarr groupby_reduce groupby_scan install installed integral_image label
+last_run lfilter logcumsumexp longest_run mad_std median_abs_deviation moment move_argmax
+move_argmin move_corr move_cov move_max move_mean move_median move_min move_quantile move_rank
+move_std move_sum move_var nanpercentile nanquantile norm pyramid reduce report run_events
+run_lengths scan sigma_clip sosfilt to_gpu to_hist to_host to_zarr topk uninstall value_counts"""
 
 #: Functions that cuPyNumeric 26.05 has and CuPy lacks, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"

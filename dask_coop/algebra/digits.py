@@ -13,6 +13,7 @@ Journal of Experimental Algorithmics 17, 2012.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -165,6 +166,18 @@ def first_digit(dtype: np.dtype[Any], wanted: Any = None) -> Digits:
     return Digits(dtype, bits - width, width, wanted=wanted)
 
 
+def leading_digit(dtype: np.dtype[Any], error: float, wanted: Asked) -> Digits:
+    """Return a first digit that floats of one value share if they differ by at most `error` of it.
+
+    Short keys are one digit.
+    """
+    bits = key_bits(dtype)
+    if bits <= SHORT:
+        return first_digit(dtype, wanted)
+    width = bits - np.finfo(dtype).nmant + math.ceil(-math.log2(error))
+    return Digits(dtype, bits - width, width, wanted=wanted)
+
+
 def count_digits(dtype: np.dtype[Any], slots: int) -> int:
     """Return the most digits that keys are read in, with `slots` prefixes."""
     first = first_digit(dtype)
@@ -261,6 +274,38 @@ def finish(digits: Digits, table: Array) -> tuple[Wanted, Array, Array]:
         keys = np.stack([keys, keys])
     low, high = elements_of(keys, digits.dtype).reshape(shape)
     return wanted, low, high
+
+
+def estimate(digits: Digits, table: Array) -> Array:
+    """Return quantiles by the counts of a first digit, and how far their ranks are off at most.
+
+    The elements of a digit are taken to lie evenly between its least and its greatest value. Ranks
+    are fractions of the number of elements. Both are NaN where the result is.
+    """
+    wanted, (counts,) = _wanted(digits, table)
+    if not wanted.size:
+        return np.full((2, *wanted.quantiles.shape), np.nan)
+    digit = _one_digit_on(digits, wanted, counts[np.newaxis])[0].astype("i8")
+    upto, ranks, shape = counts.cumsum(), wanted.ranks.astype("f8"), (2, -1)
+    within = (ranks - (upto - counts)[digit] + 0.5) / counts[digit]
+    shift = np.uint64(digits.shift)
+    first = digit.astype("u8") << shift
+    keys = first, first | (np.uint64(1) << shift) - np.uint64(1)
+    low, high = (elements_of(ends, digits.dtype).astype("f8") for ends in keys)
+    with np.errstate(invalid="ignore"):
+        values = low + (high - low) * within
+    # Infinities are at an end of their digits, and so are zeros, which often repeat.
+    for end in (low, high):
+        values = np.where(np.isinf(end) | (end == 0), end, values)
+    (before, after), (rank, next_rank) = values.reshape(shape), ranks.reshape(shape)
+    fraction = np.zeros(()) if wanted.gamma is None else np.ravel(wanted.gamma).astype("f8")
+    at = rank + fraction * (next_rank - rank)
+    first, last = (upto - counts)[digit].reshape(shape)[0], upto[digit].reshape(shape)[1] - 1
+    off = np.maximum(at - first, last - at) / wanted.size if digits.shift else np.zeros(at.shape)
+    with np.errstate(invalid="ignore"):
+        between = before + fraction * (after - before)
+    values = np.where((before == after) | (fraction == 0), before, between)
+    return np.stack([values, off]).reshape(2, *wanted.quantiles.shape)
 
 
 def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:

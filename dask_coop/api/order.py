@@ -17,16 +17,29 @@ from dask.delayed import Delayed
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
-from dask_coop.algebra.digits import Asked
+from dask_coop.algebra.digits import Asked, Digits, estimate, leading_digit
+from dask_coop.algebra.monoids import COUNTS, State
+from dask_coop.algebra.operation import bind
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
-from dask_coop.api.arguments import Axis, broadcastable, find_axes, placed_along, require_one_kind
+from dask_coop.api.arguments import (
+    Axis,
+    as_dtype,
+    broadcastable,
+    find_axes,
+    placed_along,
+    require_one_kind,
+)
 from dask_coop.api.call.public import Engine, like, named, public
+from dask_coop.api.call.results import QuantileEstimate
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor, line_quantiles
+from dask_coop.graph import histogram as graph_histogram
 from dask_coop.graph import order as graph_order
 from dask_coop.graph.fusion import copy
+from dask_coop.graph.layers import FAN_IN
+from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.reduce import derive
 
 
@@ -46,8 +59,9 @@ def quantile(
     weights: Any = None,
     split_every: int | None = None,
     recompute: bool = False,
+    error: float | None = None,
     engine: Engine = "auto",
-) -> da.Array:
+) -> Any:
     """Exact quantiles of all elements or along some axes, equal to those of NumPy 2.3.
 
     Parameters
@@ -75,13 +89,17 @@ def quantile(
     recompute : bool
         Whether to compute chunks anew for each read and drop them in between, if all axes are
         reduced, rather than keep them. It saves memory.
+    error : float, optional
+        From 1/256 to 1/2: quantiles of all elements are estimated in one read, each to within so
+        much of an element's value.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
     -------
-    dask.array.Array
-        Lazy: the axes of `q` come first, then the axes that remain. NaN if an element is NaN.
+    dask.array.Array or QuantileEstimate
+        Lazy: the axes of `q` come first, then the axes that remain. NaN if an element is NaN. With
+        `error`, a named tuple of the estimates and of the largest possible errors of their ranks.
 
     Raises
     ------
@@ -90,12 +108,18 @@ def quantile(
     ValueError
         If `q` is not between 0 and 1, the method does not exist, there is no element, or weights
         have another shape or come with another method. Computing raises it if weights are negative
-        or all zero.
+        or all zero. Or if `error` is out of range, or comes with an argument that it does not take.
     AxisError
         As for :func:`sum`.
 
     Notes
     -----
+    With `error`: elements are counted by sign, exponent and leading bits of the mantissa, so that
+    the elements of a count differ by at most `error` of their value, as in C. Masson et al.,
+    "DDSketch", PVLDB 12 (2019). Elements of 8 and 16 bits are counted one by one, and integers of
+    more bits as float64. The counts say how many elements may lie between an estimate and the exact
+    quantile. These are many if all elements are near one another, and far from zero.
+
     All elements: radix selection (`dask_coop.algebra.digits`). Each read counts the elements by 16
     bits of their keys, for all quantiles together, so elements of 32 bits are read twice. Nothing
     is sorted and no chunk is changed. Along some axes: tasks gather whole lines into blocks no
@@ -108,7 +132,7 @@ def quantile(
     >>> dc.quantile(da.arange(11, chunks=4), [0.25, 0.5]).compute()
     array([2.5, 5. ])
     """
-    arguments = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    arguments = Arguments(axis, out, method, keepdims, weights, split_every, recompute, error)
     if name.endswith("percentile"):
         fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100], got {}")
     else:
@@ -127,7 +151,7 @@ def percentile() -> None:
         As for :func:`quantile`.
     q : float, array_like of float, dask.array.Array or Delayed of a float
         Values between 0 and 100, in at most two axes; may be lazy.
-    axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
+    axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, error, engine
         As for :func:`quantile`.
 
     Returns
@@ -264,6 +288,7 @@ class Arguments(NamedTuple):
     weights: Any
     split_every: int | None
     recompute: bool
+    error: float | None = None
 
 
 class Fractions:
@@ -312,7 +337,7 @@ class Fractions:
         return np.asarray(np.true_divide(q, self.divisor)) if self.divisor > 1 else q
 
 
-def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Arguments) -> da.Array:
+def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Arguments) -> Any:
     """Return the quantiles for the public function `name`; the median if `fractions` is None."""
     x = asanyarray(a)
     _check(name, x, arguments)
@@ -325,6 +350,8 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Argume
     q, weak = (None, False) if fractions is None else (fractions.like, fractions.weak)
     asked: Any = Quantiles(q, arguments.method, name.startswith("nan"), weak)
     dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
+    if arguments.error is not None:
+        return _estimated(name, x, fractions, asked, arguments)
     if fractions is not None and fractions.is_lazy:
         if executor.runner() is not None:
             raise Declined(f"the quantiles of {name} are lazy")
@@ -336,6 +363,45 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Argume
     else:
         result = _along(name, x, axes, asked, weights, shape, dtype, arguments)
     return handle_out(arguments.out, result)
+
+
+def _estimated(
+    name: str, x: da.Array, fractions: Any, asked: Quantiles, arguments: Arguments
+) -> QuantileEstimate:
+    """Return estimates of the quantiles of all elements, by the counts of one digit."""
+    error: Any = arguments.error
+    others = arguments.out, arguments.weights, arguments.keepdims or None
+    plain = all(value is None for value in others) and arguments.method == "linear"
+    if fractions.is_lazy or not plain:
+        raise ValueError(
+            f"{name} with an error takes the method 'linear' and a known q, without out, keepdims "
+            "and weights"
+        )
+    if not 1 / 256 <= error <= 1 / 2:
+        raise ValueError(
+            f"{name} takes an error from 1/256 to 1/2, got {error}; without one it is exact"
+        )
+    if len(find_axes(arguments.axis, x.ndim)) < x.ndim:
+        raise ValueError(f"{name} with an error takes all axes, got axis={arguments.axis}")
+    chunks.refuse_masked(f"{name} with an error", x._meta)
+    if x.dtype.kind in "Mm":
+        raise Refused(f"{name} with an error does not take dtype {x.dtype}: no date is 0")
+    result = asked.result(x.dtype)
+    x = as_dtype(x, "f8") if x.dtype.kind in "iu" and x.dtype.itemsize > 2 else x
+    grid = leading_digit(x.dtype, error, Asked(asked))
+    op, shape = bind(COUNTS, np.dtype("i8"), np.dtype("i8"), name), (2, *fractions.shape)
+    both = graph_histogram.table(
+        op,
+        [x],
+        None,
+        grid,
+        shape,
+        _estimates,
+        np.dtype("f8"),
+        split_every=arguments.split_every or at_a_time(FAN_IN, 8 * grid.entries),
+        name=name,
+    )
+    return QuantileEstimate(both[0].astype(result), both[1])
 
 
 def _check(name: str, x: da.Array, arguments: Arguments) -> None:
@@ -476,6 +542,10 @@ def _line_by_line(
 
 def _ask(q: Any, fractions: Fractions, shaped: Quantiles) -> Quantiles:
     return replace(shaped, q=fractions.checked(q))
+
+
+def _estimates(state: State, digits: Digits) -> Any:
+    return estimate(digits, chunks.asarray(state[0], "numpy"))
 
 
 def _ask_all(quantiles: Quantiles, missing: Any, defined: Any) -> Asked:

@@ -16,11 +16,13 @@ This module only builds graphs; the functions of its tasks are in `dask_coop.gra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dask.array.core import Array
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -34,6 +36,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks, add
+from dask_coop.graph.histogram import tables
 from dask_coop.graph.layers import (
     FAN_IN,
     Key,
@@ -146,6 +149,71 @@ def value(
     key = f"{name}-{token}"
     task = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
     return Delayed(key, add(graph, key, {key: task}, {below}))
+
+
+def state(
+    op: Operation,
+    arrays: Sequence[Array],
+    axes: tuple[int, ...],
+    name: str,
+    make: Callable[[State], Any],
+    grid: Any,
+    split_every: int | dict[int, int] | None,
+) -> Any:
+    """Reduce an array over `axes`, or count its samples, and make any object of the whole state.
+
+    Parameters
+    ----------
+    op : Operation
+    arrays : sequence of dask.array.Array
+        The array and its mask; or, with a grid, the samples.
+    axes : tuple of int
+    name : str
+        The prefix of keys.
+    make : callable
+        Takes a NumPy array for each field. Their first axes are those of the array that are kept.
+    grid : Grid, Digits or None
+        The bins of a histogram.
+    split_every : int, dict of int to int, or None
+        As for `reduction`.
+
+    Returns
+    -------
+    Delayed, or the object itself where a runner works at once
+    """
+    x = arrays[0]
+
+    def places(groups: Iterable[Key]) -> list[Key]:
+        # The groups of tables are numbered along kept axes only.
+        skip = axes if grid is None else ()
+        return [tuple(i for d, i in enumerate(index) if d not in skip) for index in groups]
+
+    if (run := executor.runner()) is not None:
+        at_once = (
+            run.states(op, arrays, axes)
+            if grid is None
+            else run.tables(op, arrays, False, grid, axes)
+        )
+        wholes = [tasks.evaluate(op=op, finalize=_on_host, states=of) for of in at_once.values()]
+        return _whole(make, places(at_once), wholes)
+    entries = 1 if grid is None else math.prod(grid.shape)
+    fan_in = find_fan_in(split_every, axes, block_bytes(op, x, axes, entries))
+    names = name, tokenize(op, arrays, axes, make, grid, fan_in, threads_for(x) > 1)
+    if grid is None:
+        graph, last, groups = _states(op, arrays, axes, names, threads_for(x), fan_in, fan_in)
+        below = {last}
+    else:
+        graph, below, groups = tables(op, arrays, None, grid, axes, fan_in, names)
+    ended, key = f"{name}-state-{names[1]}", f"{name}-{names[1]}"
+    layer: Layer = {
+        (ended, *index): Task(
+            (ended, *index), tasks.evaluate, op=op, finalize=_on_host, states=refs(keys)
+        )
+        for index, keys in groups.items()
+    }
+    graph = add(graph, ended, layer, below)
+    top = Task(key, _whole, make, places(groups), refs(layer))
+    return Delayed(key, add(graph, key, {key: top}, {ended}))
 
 
 def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
@@ -275,6 +343,20 @@ def _reduced(
 
 
 # Inside the task.
+
+
+def _on_host(state: State) -> State:
+    fields = np.broadcast_arrays(*(chunks.asarray(field, "numpy") for field in state))
+    return tuple(map(np.asarray, fields))
+
+
+def _whole(make: Callable[[State], Any], places: Sequence[Key], states: Sequence[State]) -> Any:
+    fields = []
+    for blocks in zip(*states, strict=True):
+        entries = (0,) * (blocks[0].ndim - len(places[0]))
+        whole = {(*at, *entries): block for at, block in zip(places, blocks, strict=True)}
+        fields.append(np.array(joined(whole)))
+    return make(tuple(fields))
 
 
 def _finalized(combine: Callable[[Any], Any], finalize: Callable[[Any], Any], states: Any) -> Any:

@@ -78,6 +78,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "nanargmin": dc.nanargmin(x, axis=0),
         "nanstd": dc.nanstd(x),
         "reduce": dc.reduce(x, HYPOT, axis=1),
+        "var by its state": _of_state(dc.combine([dc.reduce(x, "var", return_state=True)])),
         "topk": dc.topk(x, 2),
         "argtopk": dc.argtopk(x, -3, axis=0, split_every=2),
         "sort": dc.sort(x, axis=0),
@@ -227,6 +228,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "modes": dc.mode(x).mode,
         "count of modes": dc.mode(x, axis=1).count,
         "nunique": dc.nunique(x),
+        "approx_nunique": dc.approx_nunique(x),
+        "approx_nunique of lines": dc.approx_nunique(x, axis=1, error=0.02, keepdims=True),
         "nunique of lines": dc.nunique(x, axis=1, keepdims=True),
         "shares of values": dc.value_counts(x, normalize=True, ascending=True)[1],
         "isin": dc.isin(x, dc.sum(x, axis=0) / 4),
@@ -300,6 +303,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "median_abs_deviation": dc.median_abs_deviation(x, None),
         "clipped": dc.sigma_clip(x, masked=False),
         "reduce": dc.reduce(x, HYPOT),
+        "var by its state": _of_state(dc.combine([dc.reduce(x, "var", return_state=True)])),
         "topk": dc.topk(x.reshape(1), 1),
         "argtopk": dc.argtopk(x.reshape(1), 1),
         "sort": dc.sort(x, None),
@@ -368,6 +372,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "frequent values": dc.value_counts(x)[0],
         "mode": dc.mode(x, None).mode,
         "nunique": dc.nunique(x),
+        "approx_nunique": dc.approx_nunique(x),
         "ranks": dc.rankdata(x),
         "order by two keys": dc.lexsort([x.reshape(1)] * 2),
         "counts of pairs of values": dc.crosstab(x, x).count,
@@ -381,6 +386,11 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "in bins of one": dc.binned_statistic_dd(*[x.reshape(1, 1), x.reshape(1)], bins=3)[0],
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
+
+
+def _of_state(state: Any) -> da.Array:
+    """Return the lazy number of a lazy state."""
+    return da.from_delayed(state.result(pure=True), (), "f8")
 
 
 def _values(filled: Any) -> da.Array:
@@ -465,6 +475,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "cov": np.cov(array),
         "corrcoef": np.corrcoef(array.T),
         "reduce": np.hypot.reduce(array, 1),
+        "var by its state": array.var(),
         "topk": np.sort(array, 1)[:, :-3:-1],
         "argtopk": np.argsort(array, 0, stable=True)[:3],
         "sort": np.sort(array, 0),
@@ -561,6 +572,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "modes": stats.mode(array).mode,
         "count of modes": stats.mode(array, axis=1).count,
         "nunique": len(np.unique(array)),
+        "approx_nunique": len(np.unique(array)),
+        "approx_nunique of lines": np.array([[len(np.unique(line))] for line in array]),
         "nunique of lines": np.array([[len(np.unique(line))] for line in array]),
         "frequent values": np.array([0.0, 1, 2]),
         "shares of values": np.sort(np.unique(array, return_counts=True)[1]) / array.size,

@@ -85,6 +85,8 @@ def _call(function: Callable[..., Any], kind: str, bound: inspect.BoundArguments
     bound.arguments[first] = x.data
     result = function(*bound.args, **bound.kwargs)
     bound.apply_defaults()
+    if bound.arguments.get("return_state"):
+        return result
     label = _labels(function.__name__, kind, bound.arguments, x)
     if label is None:
         return result

@@ -46,6 +46,7 @@ _FOREIGN = {
     r"(?:find_events)": "run_events",
     r"(?:partition|top_k|nlargest|nsmallest)": "topk",
     r"(?:distinct|unique_\w+)": "unique",
+    r"(?:approx_(?:count_distinct|n_unique)|nunique_approx|hyperloglog)": "approx_nunique",
     r"(?:counts|unique_counts)": "value_counts",
     r"(?:summary|info)": "describe",
     r"(?:cuda|to_cuda|to_cupy)": "to_gpu",

@@ -217,6 +217,13 @@ class CrosstabResult(NamedTuple):
     count: Any  #: how often they are at the same place, int64
 
 
+class QuantileEstimate(NamedTuple):
+    """The result of :func:`quantile` with an error: two lazy arrays, in the shape of `q`."""
+
+    quantile: Any  #: the estimates
+    rank_error: Any  #: how far their ranks are off at most, as a fraction of all elements, float64
+
+
 class ModeResult(NamedTuple):
     """The result of :func:`mode`: two lazy arrays, which ``dask.compute(*result)`` computes."""
 

@@ -40,7 +40,7 @@ _RULES = {
     "difference": "ewm_std move_std ptp",
     "square": "ewm_var move_var",
     "place": "skew kurtosis move_rank move_argmin move_argmax argtopk argsort nunique rankdata "
-    "percentileofscore searchsorted isin digitize",
+    "approx_nunique percentileofscore searchsorted isin digitize",
     "truth": "nonzero flatnonzero argwhere",
     "pure": "cumulative_prod",
 }
@@ -222,6 +222,8 @@ def _by_rule(function: Callable[..., Any], bound: BoundArguments) -> Any:
         array, rules = array.to(""), ("same",)
     if name == "norm" and arguments.get("ord") == 0:
         rules = ("truth",)  # it counts the elements that are not zero
+    if arguments.get("error") is not None:
+        rules = (*rules, "place")  # errors are of ranks
     array_units = _Units.of(name, array)
     units, plain = [array_units.by(rule) for rule in rules], {key: _magnitude(array)}
     if (alike := _ALIKE.get(name)) in arguments:

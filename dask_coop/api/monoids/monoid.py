@@ -21,7 +21,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.api.arguments import Axis, SplitEvery, find_axes
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp
-from dask_coop.api.monoids import laws, ufuncs
+from dask_coop.api.monoids import laws, states, ufuncs
 from dask_coop.api.monoids.fields import Fields
 from dask_coop.api.scan_arguments import ScanArguments, scan_array, scan_bound
 from dask_coop.graph import reduce as graph_reduce
@@ -234,24 +234,27 @@ class Monoid(monoids.MonoidRow):
 @public("reduction", dask=False)
 def reduce(
     x: Any,
-    monoid: Monoid | np.ufunc,
+    monoid: Monoid | np.ufunc | str,
     axis: Axis = None,
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
     *,
+    return_state: bool = False,
     engine: Engine = "auto",
-) -> da.Array | tuple[da.Array, ...]:
+    **options: Any,
+) -> Any:
     """Reduce array elements over the given axes by a monoid or a ufunc.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    monoid : Monoid or numpy.ufunc
-        The operation. Supported ufuncs of NumPy are add, multiply, maximum, minimum, logical_and,
-        logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor and logaddexp, with the dtypes
-        of their ``reduce``.
+    monoid : Monoid, numpy.ufunc or str
+        The operation. For `return_state`, the name of a reduction of this library that reads an
+        array once, such as "mean", "var", "kurtosis" or "histogram". Supported ufuncs of NumPy are
+        add, multiply, maximum, minimum, logical_and, logical_or, logical_xor, bitwise_and,
+        bitwise_or, bitwise_xor and logaddexp, with the dtypes of their ``reduce``.
     axis : int, tuple of int or None
         The axes to reduce; None stands for all of them. A monoid that is not commutative takes one
         axis only, and combines elements in their order.
@@ -261,24 +264,31 @@ def reduce(
         The number of states that one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
+    return_state : bool
+        Whether to return the last state of a named reduction, not its result: it can be stored, and
+        :func:`combine` combines it with the states of other arrays.
     engine : {"auto", "collective"}
         As for :func:`sum`.
+    **options
+        Other arguments of a named reduction, such as ``ddof=1``.
 
     Returns
     -------
-    dask.array.Array or tuple of them
+    dask.array.Array, tuple of them, or Delayed
         Lazy, with chunks of the kind of `x`'s; a tuple if `finalize` returns one. Without elements,
-        the result of the identity; maximum and minimum raise ValueError.
+        the result of the identity; maximum and minimum raise ValueError. With `return_state`, a
+        Delayed that computes to a :class:`ReductionState`.
 
     Raises
     ------
     TypeError
         If `monoid` is neither a Monoid nor a supported ufunc, cannot lift elements of that dtype,
-        or has no CUDA source for CuPy chunks; or if `out` is given for several results.
+        or has no CUDA source for CuPy chunks; or if `out` is given for several results; or if
+        `return_state` or `options` are given and the operation is not a name.
     AxisError, ValueError
         If `axis` is out of bounds, repeated, or a tuple of several for a monoid that is not
-        commutative, `split_every` is less than 2, or the monoid breaks a law over elements of that
-        dtype.
+        commutative, `split_every` is less than 2, the monoid breaks a law over elements of that
+        dtype, or no reduction of that name has states.
 
     Notes
     -----
@@ -295,6 +305,18 @@ def reduce(
     6.907755
     """
     array = asanyarray(x)
+    if isinstance(monoid, str):
+        if not return_state or out is not None:
+            raise TypeError(
+                f"reduce takes the name {monoid!r} with return_state=True and without out; "
+                f"{monoid} is a function"
+            )
+        return states.lifted(monoid, array, {"axis": axis, **options}, keepdims, split_every)
+    if return_state or options:
+        raise TypeError(
+            "reduce takes return_state=True and further arguments with the name of a reduction, "
+            f"such as 'sum'; got {getattr(monoid, '__name__', None) or type(monoid).__name__}"
+        )
     if isinstance(monoid, np.ufunc):
         if (function := ufuncs.reduction(monoid)) is not None:
             return function(array, axis, keepdims=keepdims, split_every=split_every, out=out)

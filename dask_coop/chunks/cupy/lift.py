@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import cupy
+import cupyx
 import numpy as np
 
 from dask_coop.algebra.central_moments import Powers
@@ -23,10 +24,11 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import Paired
+from dask_coop.algebra.registers import Registers
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks import paired
+from dask_coop.chunks import paired, registers
 from dask_coop.chunks.cupy import topk, unique
-from dask_coop.chunks.cupy.arrays import contiguous, dense, fields_of
+from dask_coop.chunks.cupy.arrays import contiguous, deliver, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
 from dask_coop.chunks.distinct import Distinct
@@ -34,6 +36,9 @@ from dask_coop.chunks.paired import powers
 from dask_coop.chunks.states import reduce_along
 
 Array = Any
+
+#: The elements whose hashes are in memory at a time: some hundred bytes each.
+_HASHED = 1 << 24
 
 #: Plain dtypes as large as a Masked<T> of kernels/monoids.cuh, by the size of T.
 _PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
@@ -47,6 +52,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
             return _on_one_side(paired.lift(lift, op, x, cupy.asarray(where), axes))
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
+        if isinstance(op.monoid, Registers):
+            arguments = op.monoid, x, axes, cupy.zeros, cupyx.scatter_max, _HASHED
+            return tuple(map(deliver, registers.lift_by_blocks(*arguments)))
         if isinstance(op.monoid, Distinct):
             return unique.distinct(op, op.monoid, x)
         if isinstance(op.monoid, Powers):

@@ -95,7 +95,6 @@ def _given(loops: Any, x: Array, digits: Digits) -> tuple[Any, ...]:
     """
     if key_bits(x.dtype) != key_bits(digits.dtype):
         raise TypeError(f"samples of dtype {x.dtype} have no digits of dtype {digits.dtype}")
-    kind = {"i": loops.SIGNED, "f": loops.FLOAT, "M": loops.DATE, "m": loops.DATE}
     bits = x.view(f"u{x.itemsize}")
     bits.flags.writeable = False
     whole = digits.shift + digits.width == key_bits(digits.dtype)
@@ -103,4 +102,4 @@ def _given(loops: Any, x: Array, digits: Digits) -> tuple[Any, ...]:
     skip = np.uint64(max(0, key_bits(digits.dtype) - WIDTH))
     slots = np.empty(0, "u2") if whole else digits.slots
     numbers = np.uint64(digits.shift), np.uint64(digits.width), skip
-    return bits, kind.get(x.dtype.kind, loops.UNSIGNED), *numbers, prefixes, slots
+    return bits, loops.KINDS.get(x.dtype.kind, loops.UNSIGNED), *numbers, prefixes, slots

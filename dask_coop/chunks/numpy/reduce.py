@@ -41,8 +41,9 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import Paired
+from dask_coop.algebra.registers import Registers
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks import paired
+from dask_coop.chunks import paired, registers
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -70,6 +71,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         return paired.lift(lift, op, x, where, axes) if state is None else state
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
+    if isinstance(op.monoid, Registers):
+        return registers.lift(op.monoid, x, axes)
     if gaps.serves(op.monoid):
         return gaps.lift(op, x, axes, where)
     if op.monoid.lift is not None:

@@ -1,4 +1,7 @@
-"""The loops of radix selection by digits of samples' keys, and of selection by masks."""
+"""The loops of radix selection by digits of samples' keys, of registers, and of masks.
+
+Hashes of keys are those of `algebra/registers.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,25 @@ from typing import Any, Final
 import numpy as np
 
 from dask_coop.algebra.digits import NO_SLOT
+from dask_coop.algebra.registers import FIRST, SECOND, STEP
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 
 _NO_SLOT = NO_SLOT
 
+#: The constants of hashes.
+_ADDED, _FIRST, _SECOND = np.uint64(STEP), np.uint64(FIRST), np.uint64(SECOND)
+
 #: Samples whose keys are made at a time.
 BLOCK = _BLOCK = 1 << 11
 
 #: Codes of the ways to turn the bits of a sample into a key.
 UNSIGNED, SIGNED, FLOAT, DATE = range(4)
+_FLOAT = FLOAT
+
+#: The code of each kind of samples; the others are unsigned.
+KINDS = {"i": SIGNED, "f": FLOAT, "M": DATE, "m": DATE}
 
 
 @jit_inner
@@ -172,3 +183,38 @@ def _compress(x: Array, mask: Array, out: Array) -> None:
 
 #: Write the elements for which a mask, of bytes, is not 0: as many as there is room for.
 compress: Final = jit(_compress)
+
+
+def _fill(lines: Any, kind: int, bits: Any, keys: Any, table: Any) -> None:
+    unit, left = np.uint64(1), np.uint64(64) - bits
+    last = unit << (bits - unit)
+    # The keys of -0.0 and 0.0 are neighbours.
+    negative = (unit << np.uint64(8 * lines.itemsize - 1)) - unit
+    after = np.uint64(kind == _FLOAT)
+    for line in range(len(lines)):
+        for start in range(0, lines.shape[1], _BLOCK):
+            block = lines[line, start : start + _BLOCK]
+            _to_keys(block, kind, keys)
+            for i in range(len(block)):
+                key = keys[i] + after * np.uint64(keys[i] == negative) + _ADDED
+                key = (key ^ key >> np.uint64(30)) * _FIRST
+                key = (key ^ key >> np.uint64(27)) * _SECOND
+                key ^= key >> np.uint64(31)
+                others, at = key << bits | last, np.int64(key >> left)
+                rank: Any = np.uint64(table[line, at])
+                # Rarely true, once many elements were seen: they begin with more zeros.
+                if not others >> unit >> np.uint64(63) - rank:
+                    while not others >> unit >> np.uint64(63) - rank:
+                        rank += unit
+                    table[line, at] = rank
+
+
+_fill_registers: Any = jit(_fill, allocates=False)
+
+
+def fill_registers(lines: Array, bits: int, table: Array) -> None:
+    """Fill registers: a row of `table` for each row of contiguous `lines`."""
+    unsigned = lines.view(f"u{lines.itemsize}")
+    unsigned.flags.writeable = False
+    kind = KINDS.get(lines.dtype.kind, UNSIGNED)
+    _fill_registers(unsigned, kind, np.uint64(bits), np.empty(_BLOCK, "u8"), table)
