@@ -157,9 +157,7 @@ SUITES = {
             "xclim",
             ("xclim", "pooch"),
             from_sdist("xclim", "tests"),
-            tuple(
-                f"tests/test_{name}.py" for name in ("run_length", "generic", "indices", "stats")
-            ),
+            tuple(f"tests/test_{name}.py" for name in ("run_length", "generic", "stats")),
             {},
             support=("for_xclim",),
         ),

@@ -125,8 +125,21 @@ def _plain(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
-    """Run a suite and print the outcome; return whether it is as expected."""
+def keep(suite: Suite, outcome: Outcome, path: Path) -> None:
+    """Put an outcome into a file of results, in place of that of the suite before."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    row = {"suite": suite.name, "version": version(suite.needs[0]), "counts": outcome.counts}
+    row |= {"served": sum(outcome.served.values()), "differences": suite.differences}
+    order = [*SUITES]
+    rows = [each for each in rows if each["suite"] != suite.name] + [row]
+    rows.sort(key=lambda each: order.index(each["suite"]))
+    path.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+
+
+def check(
+    suite: Suite, folder: Path, arguments: Sequence[str], results: Path | None = None
+) -> bool:
+    """Run a suite, print the outcome and keep it; return whether it is as expected."""
     for package in suite.needs:
         try:
             version(package)
@@ -136,6 +149,8 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
             ) from None
     root = suite.find(folder)
     outcome = run(suite, root, arguments)
+    if results is not None:
+        keep(suite, outcome, results)
     whole = "-k" not in arguments and suite.every == 1
     new, gone = judge(suite, outcome.failed, whole=whole)
     fails_alone: list[str] = []
@@ -163,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
     parser.add_argument("--folder", type=Path, help="where tests are put and left")
+    parser.add_argument("--results", type=Path, help="a JSON file to which outcomes are added")
     own_options, pytest_options = sys.argv[1:], []
     if "--" in own_options:
         at = own_options.index("--")
@@ -171,7 +187,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = asked.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        good = [check(SUITES[suite], folder, pytest_options) for suite in asked.suites or SUITES]
+        good = [
+            check(SUITES[suite], folder, pytest_options, asked.results)
+            for suite in asked.suites or SUITES
+        ]
     sys.exit(not all(good))
 
 

@@ -1,4 +1,4 @@
-"""A share of the tests of libraries whose functions ours can stand in for, where it is installed."""
+"""A share of the tests of libraries whose functions ours can stand in for."""
 
 from __future__ import annotations
 

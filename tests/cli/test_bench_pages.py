@@ -20,6 +20,7 @@ from benchmarks.systems import (
     one_gpu,
     operations,
     order,
+    others,
     scale,
     transfer_page,
     unchanged,
@@ -44,7 +45,7 @@ PAGES = {
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 12
+    assert len(PAGES) == 13
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
