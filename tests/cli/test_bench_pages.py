@@ -37,6 +37,7 @@ PAGES = {
     one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
     operations.PAGE: lambda: operations.figures(operations.RESULTS),
     order.PAGE: lambda: order.compared(order.RESULTS),
+    others.PAGE: lambda: others.figures(others.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
     unchanged.PAGE: lambda: unchanged.figures(unchanged.RESULTS),
