@@ -28,7 +28,7 @@ help:
 	@echo "make docs          the documentation as a site, build/docs/index.html"
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600; ONLY=files: damaged files"
 	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS, then SOAK_PHASES; writes docs/reliability.md"
-	@echo "make upstream      other libraries' own tests, with ours in the place of their functions"
+	@echo "make upstream      other libraries' own tests, with ours in the place of their functions; adds to docs/others.md"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
 	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
@@ -79,7 +79,8 @@ soak: $(FOR_TEST)
 
 # Their tests are taken from sdists, which pip finds.
 upstream: $(FOR_UPSTREAM)
-	$(PY) tools/upstream.py -- -n logical --maxprocesses 8
+	$(PY) tools/upstream.py --results benchmarks/results/workloads/suites.json -- -n logical --maxprocesses 8; \
+		status=$$?; $(PY) -m benchmarks.systems.others --write; exit $$status
 
 gpu-test: $(FOR_TEST)
 	$(PY) tools/gpu_run.py

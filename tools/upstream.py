@@ -14,49 +14,23 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
+from suites import SUITES, Suite
+
 REPOSITORY = Path(__file__).parents[1]
+IN_PLACE = Path(__file__).parent / "in_place"
 
-
-#: Installs this library, and reports at the end which functions were called.
-INSTALLED = """
-import gc
-import json
-import os
-from collections import Counter
-
-import dask_coop as dc
-
-dc.install()
-# What is imported stays: to look for garbage among it takes much of the time.
-gc.freeze()
-gc.set_threshold(5000, 10, 10)
-
-
-def pytest_sessionfinish():
-    served, refused = Counter(), Counter()
-    for row in dc.report():
-        if row.served_by == "dask_coop":
-            served[row.function] += row.calls
-        else:
-            refused[f"{row.function}: {row.why}"] += row.calls
-    with open(f"report-{os.getpid()}.json", "w") as file:
-        json.dump({"served": served, "refused": refused}, file)
-"""
 
 #: Deselects all but one test of so many, chosen by its name, and expected failures.
 SHARE = """
-
 from zlib import crc32
 
 
@@ -66,40 +40,6 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=[*{{*items}} - {{*run}}])
     items[:] = run
 """
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Tests of a library.
-
-    Attributes
-    ----------
-    name : str
-    needs : tuple of str
-        The packages that tests need, first the one whose tests they are.
-    find : callable
-        Puts tests into a folder, or finds an installed copy; returns where to run them.
-    tests : tuple of str
-        Files and options for pytest.
-    differences : dict of str to str
-        Tests that fail with ours, as patterns of :mod:`fnmatch`, and why we stand by it.
-    plugin : str
-        A module that is imported before the tests, and puts ours in place of theirs. It writes to
-        a file how often it has served and refused a call.
-    every : int
-        One test of so many is run, and all of those that fail with ours.
-    besides : tuple of str
-        Names of tests that always run.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    find: Callable[[Path], Path]
-    tests: tuple[str, ...]
-    differences: dict[str, str]
-    plugin: str = INSTALLED
-    every: int = 1
-    besides: tuple[str, ...] = ()
 
 
 @dataclass
@@ -113,123 +53,25 @@ class Outcome:
     seconds: float = 0
 
 
-def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
-    """Return a function that extracts tests from a package's sdist, by pip: wheels have none."""
-
-    def find(folder: Path) -> Path:
-        wanted = f"{package}=={version(package)}"
-        command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
-        command += ["--no-deps", "--no-binary", package, "--dest", str(folder), wanted]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = [*folder.glob(f"{package}-*.tar.gz")]
-        if not found:
-            raise SystemExit(f"pip finds no sdist of {wanted}: {done.stderr.strip()[-500:]}")
-        with tarfile.open(found[0]) as archive:
-            root = archive.getnames()[0].partition("/")[0]
-            members = [m for m in archive if m.name.startswith(f"{root}/{part}")]
-            archive.extractall(folder, members, filter="data")
-        return folder / root
-
-    return find
-
-
-def from_package(package: str) -> Callable[[Path], Path]:
-    """Return a function that finds the tests in an installed package."""
-
-    def find(folder: Path) -> Path:
-        spec = find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        return Path(spec.origin).parents[1]
-
-    return find
-
-
-_UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
-_WARNING = "a product that overflows between chunks gives no warning"
-_WHOLE = "all elements of several chunks have quantiles"
-_COMPLEX = "NumPy's variance of complex numbers as floats loses half a mean"
-_CHUNKS = "what is in other chunks is rechunked"
-
-SUITES = {
-    suite.name: suite
-    for suite in (
-        Suite(
-            "flox",
-            ("flox", "sparse"),
-            from_sdist("flox", "tests"),
-            ("tests/test_core.py",),
-            {
-                "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
-                "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
-            },
-        ),
-        Suite(
-            "dask",
-            ("dask",),
-            from_package("dask"),
-            tuple(
-                f"dask/array/tests/test_{name}.py"
-                for name in ("reductions", "routines", "percentiles", "stats")
-            ),
-            {
-                "test_array_cumreduction_axis[blelloch-None-False-cumprod]": _WARNING,
-                "test_array_cumreduction_axis[blelloch-None-False-nancumprod]": _WARNING,
-                "test_array_cumreduction_axis[blelloch-None-True-cumprod]": _WARNING,
-                "test_array_cumreduction_axis[blelloch-None-True-nancumprod]": _WARNING,
-                "test_empty_chunk_nanmin_nanmax[nanmin]": _UNKNOWN,
-                "test_empty_chunk_nanmin_nanmax[nanmax]": _UNKNOWN,
-                "test_quantile_func_family_with_axis_none[quantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanquantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanpercentile]": _WHOLE,
-                "test_reductions_1D[c8]": _COMPLEX,
-                "test_reductions_2D[c8]": _COMPLEX,
-                "test_histogram_bin_range_raises[10-None]": "a range is found",
-                "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
-                "test_histogramdd_raises_incompat_sample_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_multiarg_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_weight_chunks": _CHUNKS,
-            },
-        ),
-        Suite(
-            "xarray",
-            ("xarray", "bottleneck", "pyarrow"),
-            from_package("xarray"),
-            tuple(
-                f"xarray/tests/test_{name}.py"
-                for name in (
-                    *("dask", "duck_array_ops", "groupby", "rolling", "computation"),
-                    *("interp", "missing", "weighted"),
-                )
-            ),
-            {
-                "test_reduce": "medians of all elements of several chunks exist",
-                "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
-            },
-        ),
-        Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
-    )
-}
-
-
 def run(
     suite: Suite, root: Path, arguments: Sequence[str] = (), *, with_ours: bool = True
 ) -> Outcome:
     """Run tests in their folder, with or without ours."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        plugin = folder / f"{suite.name}_in_place.py"
-        share = SHARE.format(every=suite.every, named=[*suite.differences, *suite.besides])
-        plugin.write_text(suite.plugin + (share if suite.every > 1 else ""))
+        plugins = [*suite.support, *[suite.plugin] * with_ours]
+        if suite.every > 1:
+            named = [*suite.differences, *suite.besides]
+            (folder / "a_share.py").write_text(SHARE.format(every=suite.every, named=named))
+            plugins.append("a_share")
         report, ini = folder / "report.xml", folder / "pytest.ini"
         ini.write_text("[pytest]\nmarkers =\n    flaky\n    slow\n    xdist_group\n")
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
         command += ["-c", str(ini), "--rootdir", str(root), f"--junitxml={report}"]
         command += ["-o", "junit_family=xunit1"]  # which tells files
-        command += ["-p", plugin.stem] if with_ours else []
-        path = os.pathsep.join(
-            [name, str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        command += [option for plugin in plugins for option in ("-p", plugin)]
+        before = [one for one in [os.environ.get("PYTHONPATH")] if one]
+        path = os.pathsep.join([name, str(IN_PLACE), str(REPOSITORY), *before])
         start = time.perf_counter()
         done = subprocess.run(
             [*command, *(str(root / one) for one in suite.tests), *arguments],
@@ -283,8 +125,21 @@ def _plain(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
-    """Run a suite and print the outcome; return whether it is as expected."""
+def keep(suite: Suite, outcome: Outcome, path: Path) -> None:
+    """Put an outcome into a file of results, in place of that of the suite before."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    row = {"suite": suite.name, "version": version(suite.needs[0]), "counts": outcome.counts}
+    row |= {"served": sum(outcome.served.values()), "differences": suite.differences}
+    order = [*SUITES]
+    rows = [each for each in rows if each["suite"] != suite.name] + [row]
+    rows.sort(key=lambda each: order.index(each["suite"]))
+    path.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+
+
+def check(
+    suite: Suite, folder: Path, arguments: Sequence[str], results: Path | None = None
+) -> bool:
+    """Run a suite, print the outcome and keep it; return whether it is as expected."""
     for package in suite.needs:
         try:
             version(package)
@@ -294,6 +149,8 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
             ) from None
     root = suite.find(folder)
     outcome = run(suite, root, arguments)
+    if results is not None:
+        keep(suite, outcome, results)
     whole = "-k" not in arguments and suite.every == 1
     new, gone = judge(suite, outcome.failed, whole=whole)
     fails_alone: list[str] = []
@@ -321,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
     parser.add_argument("--folder", type=Path, help="where tests are put and left")
+    parser.add_argument("--results", type=Path, help="a JSON file to which outcomes are added")
     own_options, pytest_options = sys.argv[1:], []
     if "--" in own_options:
         at = own_options.index("--")
@@ -329,7 +187,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = asked.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        good = [check(SUITES[suite], folder, pytest_options) for suite in asked.suites or SUITES]
+        good = [
+            check(SUITES[suite], folder, pytest_options, asked.results)
+            for suite in asked.suites or SUITES
+        ]
     sys.exit(not all(good))
 
 

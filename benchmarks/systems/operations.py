@@ -10,8 +10,6 @@ docs/operations.md from benchmarks/results/operations/*.json.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import multiprocessing
 import os
@@ -30,6 +28,7 @@ import dask_coop as dc
 from .. import report
 from . import collective, node, order
 from .field import field
+from .workloads.measured import calm, peak
 
 HERE = Path(__file__).resolve().parents[1]
 RESULTS = HERE / "results" / "operations"
@@ -115,21 +114,6 @@ WORKS: dict[str, Work] = {
 def whole(t: xr.DataArray) -> xr.DataArray:
     """Return the field with a single chunk along time, and smaller ones along longitude."""
     return t.chunk(time=-1, lat=64, lon=90)
-
-
-def peak() -> int:
-    """Return the largest resident memory of the process since the last reset, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
-
-
-def calm() -> int:
-    """Give free memory back to the system, forget the peak, and return the memory that is left."""
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
 
 
 def sample(work: str, by: str, t: xr.DataArray, samples: int, results: Any) -> None:

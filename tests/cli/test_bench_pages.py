@@ -20,6 +20,7 @@ from benchmarks.systems import (
     one_gpu,
     operations,
     order,
+    others,
     scale,
     transfer_page,
     unchanged,
@@ -36,6 +37,7 @@ PAGES = {
     one_gpu.PAGE: lambda: one_gpu.figures(one_gpu.RESULTS),
     operations.PAGE: lambda: operations.figures(operations.RESULTS),
     order.PAGE: lambda: order.compared(order.RESULTS),
+    others.PAGE: lambda: others.figures(others.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
     unchanged.PAGE: lambda: unchanged.figures(unchanged.RESULTS),
@@ -44,7 +46,7 @@ PAGES = {
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 12
+    assert len(PAGES) == 13
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,1 @@
+"""Scripts after other people's threads, which know nothing of this library."""

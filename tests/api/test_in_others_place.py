@@ -1,0 +1,44 @@
+"""A share of the tests of libraries whose functions ours can stand in for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import upstream
+
+#: Tests of a few seconds, and functions that they call, which are then ours. `make upstream` runs
+#: all.
+SELECTED = {
+    "bottleneck": (
+        "arg_parsing or list_input",
+        {"move_median", "move_argmax", "nanargmin", "rankdata", "push", "nanvar"},
+    ),
+    "numbagg": (
+        "(test_moving_exp or test_grouped) and pandas or test_move_pandas_comp",
+        {"move_exp_nanmean", "group_nanvar", "move_std"},
+    ),
+    "dask-image": ("test_extrema or test_label and shape2", {"extrema", "label"}),
+}
+
+
+@pytest.mark.parametrize("name", SELECTED)
+def test_their_own_tests_pass_with_ours(name: str, tmp_path: Path) -> None:
+    suite = upstream.SUITES[name]
+    for package in suite.needs:
+        pytest.importorskip(package.replace("-", "_"), reason=f"the tests are {name}'s own")
+    root = suite.find(tmp_path)
+    if not (root / suite.tests[0]).exists():
+        pytest.skip(f"{name} is installed without its tests")
+    selected, needed = SELECTED[name]
+    outcome = upstream.run(suite, root, ["-k", selected])
+    new, _ = upstream.judge(suite, outcome.failed, whole=False)
+    assert not new, outcome.failed
+    assert outcome.served.keys() >= needed
+
+
+def test_named_differences_that_pass_are_errors() -> None:
+    suite = upstream.SUITES["bottleneck"]
+    new, gone = upstream.judge(suite, ["a_test.py::test_push", "a_test.py::test_move"], whole=True)
+    assert new == ["a_test.py::test_move"]
+    assert gone == [name for name in suite.differences if name != "test_push"]

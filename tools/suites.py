@@ -1,0 +1,216 @@
+"""The tests of other libraries that are run with our functions in place of theirs: a table.
+
+`tools/upstream.py` runs them. The modules of `tools/in_place/` put ours in place.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of a library.
+
+    Attributes
+    ----------
+    name : str
+    needs : tuple of str
+        The packages that tests need, first the one whose tests they are.
+    find : callable
+        Puts tests into a folder, or finds an installed copy; returns where to run them.
+    tests : tuple of str
+        Files and options for pytest.
+    differences : dict of str to str
+        Tests that fail with ours, as patterns of :mod:`fnmatch`, and why we stand by it.
+    plugin : str
+        A module of `in_place` that is imported before the tests, and puts ours in place of theirs.
+        It writes to a file how often it has served and refused a call.
+    support : tuple of str
+        Modules of `in_place` that tests need with and without ours.
+    every : int
+        One test of so many is run, and all of those that fail with ours.
+    besides : tuple of str
+        Names of tests that always run.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    find: Callable[[Path], Path]
+    tests: tuple[str, ...]
+    differences: dict[str, str]
+    plugin: str = "installed"
+    support: tuple[str, ...] = ()
+    every: int = 1
+    besides: tuple[str, ...] = ()
+
+
+def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
+    """Return a function that extracts tests from a package's sdist, by pip: wheels have none."""
+
+    def find(folder: Path) -> Path:
+        wanted = f"{package}=={version(package)}"
+        command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+        command += ["--no-deps", "--no-binary", package, "--dest", str(folder), wanted]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = [*folder.glob(f"{package.replace('-', '_')}-*.tar.gz")]
+        if not found:
+            raise SystemExit(f"pip finds no sdist of {wanted}: {done.stderr.strip()[-500:]}")
+        with tarfile.open(found[0]) as archive:
+            root = archive.getnames()[0].partition("/")[0]
+            members = [m for m in archive if m.name.startswith(f"{root}/{part}")]
+            archive.extractall(folder, members, filter="data")
+        return folder / root
+
+    return find
+
+
+def from_package(package: str) -> Callable[[Path], Path]:
+    """Return a function that finds the tests in an installed package."""
+
+    def find(folder: Path) -> Path:
+        spec = find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        return Path(spec.origin).parents[1]
+
+    return find
+
+
+_UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
+_WARNING = "a product that overflows between chunks gives no warning"
+_WHOLE = "all elements of several chunks have quantiles"
+_COMPLEX = "NumPy's variance of complex numbers as floats loses half a mean"
+_CHUNKS = "what is in other chunks is rechunked"
+_SHAPES = "positions of an array of labels have its shape, which SciPy turns around or flattens"
+_ABSENT = "histograms are an array of counts, and of zeros for a label without elements"
+_HALF = "results of float16 are float16"
+_NO_ELEMENT = "no element has no median"
+_LAST = "NaN has no rank"
+_WORDS = "the same is said in other words"
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "flox",
+            ("flox", "sparse"),
+            from_sdist("flox", "tests"),
+            ("tests/test_core.py",),
+            {
+                "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
+                "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
+            },
+        ),
+        Suite(
+            "dask",
+            ("dask",),
+            from_package("dask"),
+            tuple(
+                f"dask/array/tests/test_{name}.py"
+                for name in ("reductions", "routines", "percentiles", "stats")
+            ),
+            {
+                "test_array_cumreduction_axis[blelloch-None-False-cumprod]": _WARNING,
+                "test_array_cumreduction_axis[blelloch-None-False-nancumprod]": _WARNING,
+                "test_array_cumreduction_axis[blelloch-None-True-cumprod]": _WARNING,
+                "test_array_cumreduction_axis[blelloch-None-True-nancumprod]": _WARNING,
+                "test_empty_chunk_nanmin_nanmax[nanmin]": _UNKNOWN,
+                "test_empty_chunk_nanmin_nanmax[nanmax]": _UNKNOWN,
+                "test_quantile_func_family_with_axis_none[quantile]": _WHOLE,
+                "test_quantile_func_family_with_axis_none[nanquantile]": _WHOLE,
+                "test_quantile_func_family_with_axis_none[nanpercentile]": _WHOLE,
+                "test_reductions_1D[c8]": _COMPLEX,
+                "test_reductions_2D[c8]": _COMPLEX,
+                "test_histogram_bin_range_raises[10-None]": "a range is found",
+                "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
+                "test_histogramdd_raises_incompat_sample_chunks": _CHUNKS,
+                "test_histogramdd_raises_incompat_multiarg_chunks": _CHUNKS,
+                "test_histogramdd_raises_incompat_weight_chunks": _CHUNKS,
+            },
+        ),
+        Suite(
+            "xarray",
+            ("xarray", "bottleneck", "pyarrow"),
+            from_package("xarray"),
+            tuple(
+                f"xarray/tests/test_{name}.py"
+                for name in (
+                    *("dask", "duck_array_ops", "groupby", "rolling", "computation"),
+                    *("interp", "missing", "weighted"),
+                )
+            ),
+            {
+                "test_reduce": "medians of all elements of several chunks exist",
+                "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
+            },
+        ),
+        Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
+        Suite(
+            "xclim",
+            ("xclim", "pooch"),
+            from_sdist("xclim", "tests"),
+            tuple(f"tests/test_{name}.py" for name in ("run_length", "generic", "stats")),
+            {},
+            support=("for_xclim",),
+        ),
+        Suite(
+            "numbagg",
+            ("numbagg", "bottleneck"),
+            from_package("numbagg"),
+            tuple(
+                f"numbagg/test/test_{name}.py"
+                for name in ("grouped", "funcs", "moving", "moving_exp", "property")
+            ),
+            {
+                **{
+                    f"test_numerical_results_identical[{name}-*]": _HALF
+                    for name in ("nansum", "nanmean", "nanstd", "nanvar", "move_mean")
+                },
+                "test_move_exp_inf": "a mean with alpha of 1 is the last element, as pandas'",
+                "test_move_exp_nanmean_nan": "a mean with alpha of 1 is the last, as pandas'",
+                "test_move_min_count_greater_than_window[*-move_mean]": _WORDS,
+                "test_nanquantile_errors[*]": _WORDS,
+            },
+            plugin="of_numbagg",
+        ),
+        Suite(
+            "bottleneck",
+            ("bottleneck",),
+            from_package("bottleneck"),
+            tuple(
+                f"bottleneck/tests/{name}_test.py"
+                for name in ("move", "reduce", "nonreduce_axis", "input_modification", "list_input")
+            ),
+            {
+                "test_reduce[median]": _NO_ELEMENT,
+                "test_reduce[nanmedian]": _NO_ELEMENT,
+                "test_nonreduce_axis[rankdata]": _LAST,
+                "test_nonreduce_axis[push]": "without an axis, what is flat is filled",
+                "test_push": "limits are 1 or more",
+            },
+            plugin="of_bottleneck",
+        ),
+        Suite(
+            "dask-image",
+            ("dask-image",),
+            from_sdist("dask-image", "tests"),
+            ("tests/test_dask_image/test_ndmeasure/test_core.py",),
+            {
+                "test_measure_props[shape1?-chunks1?-True-ind1?-m*_position]": _SHAPES,
+                "test_measure_props[shape1?-chunks1?-True-ind1?-center_of_mass]": _SHAPES,
+                "test_extrema[shape1?-chunks1?-True-ind1?]": _SHAPES,
+                "test_histogram[0-1-5-*-True-100]": _ABSENT,
+                "test_histogram[0-1-5-*-True-ind*]": _ABSENT,
+            },
+            plugin="of_dask_image",
+        ),
+    )
+}
