@@ -299,3 +299,35 @@ def as_integer(name: str, argument: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None
+
+
+def as_pairs(name: str, first: da.Array, second: da.Array) -> tuple[da.Array, np.dtype[Any]]:
+    """Return complex elements, of two arrays of real ones, and the dtype of results of both.
+
+    Parameters
+    ----------
+    name : str
+        The public function.
+    first, second : dask.array.Array
+        Bool, integers or floats.
+
+    Raises
+    ------
+    ValueError
+        If they differ in shape.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"{name} takes arrays of one shape, got {first.shape} and {second.shape}")
+    output = np.result_type(first.dtype, second.dtype)
+    output = np.dtype("f8") if output.kind in "biu" else output
+    dtype = np.dtype("c8" if output.itemsize <= 4 else "c16")
+    kept = {"dtype": dtype, "meta": first._meta.astype(dtype), "token": f"{name}-pairs"}
+    second = rechunk(second, first.chunks)
+    return map_blocks(_pair, first, second, to=dtype, **declared_by(first, second), **kept), output
+
+
+@casts
+def _pair(x: Any, y: Any, to: np.dtype[Any]) -> Any:
+    pairs = np.empty_like(x, to)
+    pairs.real, pairs.imag = x, y
+    return pairs

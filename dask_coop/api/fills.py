@@ -16,11 +16,10 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
 from dask_coop.algebra.monoids import SUM, MonoidRow
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import rechunk
+from dask_coop.api.arguments import as_pairs, rechunk
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
-from dask_coop.api.signals.pairs import as_pairs
 from dask_coop.api.signals.times import MEANS, with_decays
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked

@@ -29,6 +29,7 @@ from dask_coop.api import extrema, moments, order, sums
 from dask_coop.api.arguments import (
     as_dtype,
     as_integer,
+    as_pairs,
     find_axes,
     has_unknown_size,
     rechunk,
@@ -36,7 +37,6 @@ from dask_coop.api.arguments import (
 from dask_coop.api.call.public import like, named, public, strict
 from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
-from dask_coop.api.signals.pairs import as_pairs
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import windows as graph_windows
 
@@ -275,7 +275,7 @@ def move_corr() -> None:
     >>> import dask_coop as dc
     >>> x, y = da.from_array([[1.0, 3.0, 3.0, 7.0], [2.0, 1.0, 1.0, 3.0]], chunks=2)
     >>> dc.move_corr(x, y, 3).compute().round(4)
-    array([   nan,    nan, -1.    ,  1.    ])
+    array([nan, nan, -1.,  1.])
     """
 
 

@@ -9,7 +9,6 @@ is left of the mean m of older elements at the valid element x.
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import dask.array as da
@@ -146,7 +145,7 @@ def _duration(name: str, halflife: Any) -> Any:
     """Return the half-life of dates as NumPy has it."""
     if isinstance(halflife, str):
         try:
-            pandas = import_module("pandas")
+            import pandas  # type: ignore[import-untyped]
         except ImportError as error:
             raise TypeError(
                 f"halflife of {name} is a string, which needs pandas; pass a numpy.timedelta64"
