@@ -510,7 +510,6 @@ def _along(
         limit = parse_bytes(config.get("array.chunk-size"))
         if math.prod(x.shape[d] for d in axes) * x.dtype.itemsize > limit:
             return _line_by_line(name, x, axes, asked, weights, shape, dtype, arguments)
-        x = line_quantiles.gathered(x, axes, limit)
     return line_quantiles.quantiles(name, x, axes, asked, weights, shape, dtype, arguments.keepdims)
 
 

@@ -504,14 +504,11 @@ def _found(
     if executor.runner() is not None:
         raise Declined(f"the states of {name} have any length")
     if len(axes) < x.ndim or x.size == 0:
-        if any(x.numblocks[d] > 1 for d in axes):
-            if math.isnan(x.size):
-                raise ValueError(
-                    f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
-                    "x.compute_chunk_sizes() finds them"
-                )
-            limit = parse_bytes(config.get("array.chunk-size"))
-            x = line_quantiles.gathered(x, axes, limit) if x.size else x.rechunk(-1)
+        if any(x.numblocks[d] > 1 for d in axes) and math.isnan(x.size):
+            raise ValueError(
+                f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
+                "x.compute_chunk_sizes() finds them"
+            )
         return [
             line_quantiles.quantiles(
                 f"{name}-{spec.wanted}", x, axes, spec, None, (), spec.result(x.dtype), keepdims

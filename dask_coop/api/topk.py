@@ -13,7 +13,6 @@ Lines too long to gather stay in several chunks, which are sorted together
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ import dask.array as da
 import numpy as np
 from dask import config
 from dask.array.blockwise import blockwise
-from dask.array.core import asanyarray, map_blocks, normalize_chunks, stack
+from dask.array.core import asanyarray, map_blocks, stack
 from dask.array.utils import validate_axis
 from dask.tokenize import tokenize
 from dask.utils import parse_bytes
@@ -42,6 +41,7 @@ from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph.line_quantiles import gathered
 from dask_coop.graph.selection import even
 from dask_coop.graph.sorting import exchange
 
@@ -352,16 +352,10 @@ def whole_lines(x: da.Array, axis: int) -> da.Array:
         return x
     if x.shape[axis] != x.shape[axis]:
         return _gathered(x, axis)
-    others = [d for d in range(x.ndim) if d != axis]
-    sizes: Any = [(n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)]
-    if x.size > 0 and others:
-        # Whole lines take more of a chunk's size, so the other axes get less.
-        limit = math.prod(map(max, x.chunks)) * x.dtype.itemsize
-        wanted = tuple("auto" if d in others else n for d, n in enumerate(x.shape))
-        sizes = normalize_chunks(
-            wanted, x.shape, limit=max(1, limit), dtype=x.dtype, previous_chunks=x.chunks
-        )
-    return rechunk(x, tuple(sizes))
+    # The sizes of other axes may be unknown.
+    if not x.size > 0:
+        return rechunk(x, tuple((n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)))
+    return gathered(x, (axis,), parse_bytes(config.get("array.chunk-size")))
 
 
 def _gathered(x: da.Array, axis: int | None) -> da.Array:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from dask import config
 from dask.array.blockwise import blockwise
 from dask.array.core import Array
+from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import Quantiles
@@ -29,13 +32,40 @@ _SMALL = 2**18
 def gathered(x: Array, axes: tuple[int, ...], limit: int) -> Array:
     """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines allow.
 
-    A block has at most `limit` bytes, unless a line has more, and at least `_SMALL` if possible.
+    A block has at most `limit` bytes, unless a line has more. It lies in one chunk along the other
+    axes, so that no chunk is cut across, or in several small ones.
     """
-    largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
-    largest = max(largest, _SMALL)
-    line = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize
-    sizes = {d: -1 if d in axes else "auto" for d in range(x.ndim)}
-    return x.rechunk(sizes, block_size_limit=max(line, min(limit, largest)))
+    itemsize = x.dtype.itemsize
+    line = math.prod(x.shape[d] for d in axes) * itemsize
+    most = max(line, min(limit, max(_SMALL, math.prod(map(max, x.chunks)) * itemsize)))
+    sizes = [(n,) if d in axes else x.chunks[d] for d, n in enumerate(x.shape)]
+    for d in range(x.ndim):
+        beside = math.prod(map(max, (*sizes[:d], *sizes[d + 1 :]))) * itemsize
+        if d in axes or not beside:
+            continue
+        room = max(1, most // beside)
+        pieces = (p for n in sizes[d] for p in _divided(n, room))
+        sizes[d] = tuple(_joined(pieces, _SMALL // beside))
+    return x.rechunk(tuple(sizes))
+
+
+def _divided(length: int, most: int) -> Iterator[int]:
+    """Yield the lengths of equal pieces, of at most `most`."""
+    number = max(1, -(-length // most))
+    for i in range(number):
+        yield length * (i + 1) // number - length * i // number
+
+
+def _joined(lengths: Iterable[int], most: int) -> Iterator[int]:
+    """Yield the sums of neighbouring lengths, of at most `most` unless one is more."""
+    total = None
+    for length in lengths:
+        if total is not None and total + length > most:
+            yield total
+            total = None
+        total = length + (total or 0)
+    if total is not None:
+        yield total
 
 
 def quantiles(
@@ -48,13 +78,14 @@ def quantiles(
     dtype: np.dtype[Any],
     keepdims: bool,
 ) -> Array:
-    """Return quantiles of lines along `axes`, which each block of `x` holds whole.
+    """Return quantiles of lines along `axes`, gathered where they lie in several chunks.
 
     Parameters
     ----------
     name : str
         The prefix of keys.
     x : dask.array.Array
+        Of known chunk sizes, if lines lie in several of them.
     axes : tuple of int
         Sorted and not negative.
     spec : Quantiles, Repeats, or Delayed of quantiles
@@ -67,10 +98,14 @@ def quantiles(
     keepdims : bool
         Whether the result keeps `axes`, with length one.
     """
+    before = x.chunks
+    if any(x.numblocks[d] > 1 for d in axes):
+        limit = parse_bytes(config.get("array.chunk-size"))
+        x = gathered(x, axes, limit) if x.size else x.rechunk(-1)
     arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
     inside = [d for d in range(x.ndim) if keepdims or d not in axes]
     ndim, index = len(shape), tuple(range(x.ndim))
-    return blockwise(
+    result = blockwise(
         _of_lines if weights is None else _of_weighted_lines,
         (*range(-ndim, 0), *inside),
         *itertools.chain.from_iterable((array, index) for array in arrays),
@@ -86,6 +121,13 @@ def quantiles(
         concatenate=True,
         token=name,
     )
+    # Else arrays combined with the result would be cut like it, and cut again at their next lines.
+    joined = {
+        ndim + i: before[d]
+        for i, d in enumerate(inside)
+        if d not in axes and len(before[d]) < x.numblocks[d]
+    }
+    return result.rechunk(joined) if joined and x.size else result
 
 
 # Inside the task.

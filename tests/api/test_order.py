@@ -354,10 +354,21 @@ def test_lines_that_are_too_long_to_gather_are_read_where_they_are(xp: Any) -> N
 
 def test_blocks_of_lines_are_no_larger_than_the_chunks_were() -> None:
     x = da.ones((365, 400, 300), chunks=(20, 400, 300))
-    blocks = dc.median(x, axis=0)
-    assert blocks.chunks[0] != (400,)
-    largest = 365 * max(blocks.chunks[0]) * max(blocks.chunks[1]) * 8
-    assert largest <= 20 * 400 * 300 * 8
+    result = dc.median(x, axis=0)
+    (name,) = (name for name in result.dask.layers if name.startswith("median"))
+    blocks = result.dask.layers[name].numblocks[next(iter(result.dask.dependencies[name]))]
+    assert blocks == (1, 20, 1)
+    assert result.chunks == x.chunks[1:]
+
+
+def test_clipping_round_by_round_does_not_cut_chunks_ever_smaller() -> None:
+    x = da.ones((25, 4096, 4096), chunks=(5, 1024, 1024))
+    for _ in range(3):
+        middle, deviation = dc.nanmedian(x, axis=0), dc.nanstd(x, axis=0)
+        x = da.where(abs(x - middle) > 1.5 * deviation, np.nan, x)
+    assert x.chunks == ((5,) * 5, (1024,) * 4, (1024,) * 4)
+    # Dask's functions make 9,280 tasks.
+    assert len(x.__dask_graph__()) < 5000
 
 
 def test_behind_chunks_of_unknown_sizes_all_elements_are_counted(xp: Any) -> None:

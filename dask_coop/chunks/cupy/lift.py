@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import cupy
-import cupyx
 import numpy as np
 
 from dask_coop.algebra.central_moments import Powers
@@ -53,7 +52,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Registers):
-            arguments = op.monoid, x, axes, cupy.zeros, cupyx.scatter_max, _HASHED
+            from cupyx import scatter_max
+
+            arguments = op.monoid, x, axes, cupy.zeros, scatter_max, _HASHED
             return tuple(map(deliver, registers.lift_by_blocks(*arguments)))
         if isinstance(op.monoid, Distinct):
             return unique.distinct(op, op.monoid, x)
