@@ -293,6 +293,12 @@ def has_unknown_size(x: da.Array) -> bool:
     return any(n != n for n in x.shape)
 
 
+def require_known_sizes(name: str, *arrays: da.Array) -> None:
+    """Raise ValueError if sizes of chunks are unknown."""
+    if any(map(has_unknown_size, arrays)):
+        raise ValueError(f"{name} needs known chunk sizes; x.compute_chunk_sizes() finds them")
+
+
 def as_integer(name: str, argument: str, value: Any) -> int:
     """Return an argument of the public function `name` as an int; raise TypeError for others."""
     try:
@@ -314,8 +320,9 @@ def as_pairs(name: str, first: da.Array, second: da.Array) -> tuple[da.Array, np
     Raises
     ------
     ValueError
-        If they differ in shape.
+        If they differ in shape, or sizes of chunks are unknown.
     """
+    require_known_sizes(name, first, second)
     if first.shape != second.shape:
         raise ValueError(f"{name} takes arrays of one shape, got {first.shape} and {second.shape}")
     output = np.result_type(first.dtype, second.dtype)

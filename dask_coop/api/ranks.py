@@ -26,8 +26,8 @@ from dask_coop.api.arguments import (
     SplitEvery,
     as_integer,
     find_axes,
-    has_unknown_size,
     rechunk,
+    require_known_sizes,
     require_one_kind,
     without_empty,
 )
@@ -97,8 +97,7 @@ def lexsort(keys: Any, axis: int = -1) -> da.Array:
         raise TypeError("lexsort needs at least one key")
     *others, last = arrays
     for x in arrays:
-        if has_unknown_size(x):
-            raise ValueError("lexsort needs known chunk sizes; x.compute_chunk_sizes() finds them")
+        require_known_sizes("lexsort", x)
         if x.shape != last.shape:
             raise ValueError(f"keys of lexsort must have one shape, got {x.shape} and {last.shape}")
         require_one_kind("keys", x, "keys", last)
@@ -170,8 +169,7 @@ def rankdata(
     x = sortable("rankdata", a)
     if x.dtype.kind not in "biufmM":
         raise Refused(f"rankdata does not take dtype {x.dtype}; it takes real numbers and dates")
-    if has_unknown_size(x):
-        raise ValueError("rankdata needs known chunk sizes; x.compute_chunk_sizes() finds them")
+    require_known_sizes("rankdata", x)
     if axis is None:
         x, axis = flatten(x), 0
     along = validate_axis(as_integer("rankdata", "axis", axis), x.ndim)

@@ -18,7 +18,7 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.monoids import RUN_LENGTHS, RUN_PLACES
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.runs import Statistic, runs
-from dask_coop.api.arguments import SplitEvery, as_integer, placed_along
+from dask_coop.api.arguments import SplitEvery, as_integer, placed_along, require_known_sizes
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import RunEvents
 from dask_coop.api.cumulative import cumsum
@@ -317,6 +317,7 @@ def run_events(
         return RunEvents(start, length, None)
     numbers = asanyarray(values)
     refuse_masked("run_events", numbers._meta)
+    require_known_sizes("run_events", x, numbers)
     if numbers.shape != x.shape:
         raise ValueError(f"values must have the shape of mask, {x.shape}, got {numbers.shape}")
     numbers = numbers.rechunk(x.chunks)

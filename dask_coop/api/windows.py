@@ -31,8 +31,8 @@ from dask_coop.api.arguments import (
     as_integer,
     as_pairs,
     find_axes,
-    has_unknown_size,
     rechunk,
+    require_known_sizes,
 )
 from dask_coop.api.call.public import like, named, public, strict
 from dask_coop.api.call.report import counted
@@ -629,8 +629,7 @@ def coarsen(
         if (least := as_integer("coarsen", "axes", length)) < 1:
             raise ValueError(f"windows of coarsen must have at least 1 element, got {dict(axes)}")
         lengths[d] = least
-    if has_unknown_size(array):
-        raise ValueError("coarsen needs known chunk sizes; x.compute_chunk_sizes() finds them")
+    require_known_sizes("coarsen", array)
     if not trim_excess and any(array.shape[d] % length for d, length in lengths.items()):
         raise ValueError(
             f"windows {dict(axes)} do not divide shape {array.shape}; trim_excess=True leaves out "

@@ -488,3 +488,16 @@ def test_sums_of_weights_of_unknown_sizes() -> None:
     x = da.from_array([1.0, 2.0, 3.0, 4.0], chunks=3)
     mean, total = dc.average(x[x > 1], returned=True)
     assert (float(mean), float(total)) == (3, 3)
+
+
+def test_sizes_that_are_unknown_can_be_computed() -> None:
+    x = da.arange(9.0, chunks=4)
+    some = x[x > 2]
+    for call in (
+        lambda: dc.linregress(some, some),
+        lambda: dc.ewm_cov(some, some, alpha=0.5),
+        lambda: dc.move_corr(some, some, 3),
+        lambda: dc.run_events(some > 3, some),
+    ):
+        with pytest.raises(ValueError, match=r"; x.compute_chunk_sizes\(\) finds them"):
+            call()

@@ -21,7 +21,7 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, find_steps
-from dask_coop.api.arguments import as_dtype, has_unknown_size
+from dask_coop.api.arguments import as_dtype, require_known_sizes
 from dask_coop.api.call.public import public
 from dask_coop.api.groups.reduce import groupby_reduce
 from dask_coop.api.histograms.histogramdd import find_grid, find_samples
@@ -236,10 +236,7 @@ def _binned(
         raise ValueError(
             f"{name} takes coordinates of one axis or more, got shape (); x.reshape(1) has one"
         )
-    if any(has_unknown_size(x) for x in (*samples, values)):
-        raise ValueError(
-            f"{name} needs to know the lengths of chunks; x.compute_chunk_sizes() finds them"
-        )
+    require_known_sizes(name, *samples, values)
     names = [*statistic] if isinstance(statistic, list | tuple) else [statistic]
     for wanted in names:
         if wanted not in get_args(BinStatistic):

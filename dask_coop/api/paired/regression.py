@@ -14,7 +14,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.paired import COMOMENTS
-from dask_coop.api.arguments import SplitEvery, beside, placed_along
+from dask_coop.api.arguments import SplitEvery, beside, placed_along, require_known_sizes
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import LinregressResult
 from dask_coop.graph import reduce as graph_reduce
@@ -94,6 +94,7 @@ def linregress(
     for array in (values, places):
         chunks.refuse_masked("linregress", array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, "linregress")
+    require_known_sizes("linregress", values, places)
     if places.ndim == 1 and values.ndim > 1:
         places = placed_along(places, (axis,), values.ndim)
     if places.ndim != values.ndim or places.shape[axis] != values.shape[axis]:

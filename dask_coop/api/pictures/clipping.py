@@ -22,7 +22,14 @@ from dask.array.routines import where
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
-from dask_coop.api.arguments import Axis, as_dtype, as_integer, find_axes, has_unknown_size, rechunk
+from dask_coop.api.arguments import (
+    Axis,
+    as_dtype,
+    as_integer,
+    find_axes,
+    rechunk,
+    require_known_sizes,
+)
 from dask_coop.api.call.public import public
 from dask_coop.api.moments import nanmean, nanstd
 from dask_coop.api.order import median, nanmedian
@@ -279,10 +286,7 @@ def _real(name: str, data: Any) -> da.Array:
     chunks.refuse_masked(name, x._meta)
     if x.dtype.kind not in "iuf" or x.dtype.itemsize > 8:
         raise TypeError(f"{name} takes integers and floats of up to 64 bits, got dtype {x.dtype}")
-    if has_unknown_size(x):
-        raise ValueError(
-            f"{name} needs to know the lengths of chunks; x.compute_chunk_sizes() finds them"
-        )
+    require_known_sizes(name, x)
     return x if x.dtype.isnative else as_dtype(x, x.dtype.newbyteorder("="))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop import chunks
-from dask_coop.api.arguments import has_unknown_size, rechunk
+from dask_coop.api.arguments import rechunk, require_known_sizes
 from dask_coop.api.call.public import public
 from dask_coop.graph.pictures import regions
 
@@ -70,10 +70,7 @@ def label(x: Any, structure: Any = None) -> tuple[da.Array, da.Array]:
     chunks.refuse_masked("label", x._meta)
     if x.dtype.kind not in "biuf":
         raise TypeError(f"label takes bool, integers and floats, got dtype {x.dtype}")
-    if has_unknown_size(x):
-        raise ValueError(
-            "label needs to know the lengths of chunks; x.compute_chunk_sizes() finds them"
-        )
+    require_known_sizes("label", x)
     near = _structure(structure, x.ndim)
     if not x.size:
         like = chunks.zeros_like(x._meta, np.dtype("i4"))
