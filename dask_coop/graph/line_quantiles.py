@@ -44,13 +44,13 @@ def gathered(x: Array, axes: tuple[int, ...], limit: int) -> Array:
         if d in axes or not beside:
             continue
         room = max(1, most // beside)
-        pieces = (p for n in sizes[d] for p in _divided(n, room))
-        sizes[d] = tuple(_joined(pieces, _SMALL // beside))
+        lengths = (cut for n in sizes[d] for cut in _divided(n, room))
+        sizes[d] = tuple(_joined(lengths, _SMALL // beside))
     return x.rechunk(tuple(sizes))
 
 
 def _divided(length: int, most: int) -> Iterator[int]:
-    """Yield the lengths of equal pieces, of at most `most`."""
+    """Yield equal lengths that add up to `length`, of at most `most`."""
     number = max(1, -(-length // most))
     for i in range(number):
         yield length * (i + 1) // number - length * i // number
