@@ -2279,8 +2279,8 @@ def reduce(
     out: da.Array | None = None,
     *,
     return_state: bool = False,
+    options: Mapping[str, Any] | None = None,
     engine: Engine = "auto",
-    **options: Any,
 ) -> Any: ...
 def run_events(
     mask: Any,

@@ -363,7 +363,7 @@ def test_a_suite_is_judged_by_what_differs(tmp_path: Any) -> None:
         "def test_other(n): assert numpy.sum([n]) == n\n"
         "def test_broken(): assert False\n"
     )
-    plugin = (
+    (tmp_path / "three.py").write_text(
         "import json\nimport numpy\nnumpy.sum = lambda x: 3\n"
         "with open('report-1.json', 'w') as file:\n"
         "    json.dump({'served': {'sum': 1}, 'refused': {}}, file)\n"
@@ -374,7 +374,7 @@ def test_a_suite_is_judged_by_what_differs(tmp_path: Any) -> None:
         lambda folder: folder,
         ("test_sums.py",),
         {"test_other[1]": "it is three", "test_same": "none"},
-        plugin,
+        "three",
     )
     outcome = upstream.run(suite, tmp_path)
     assert outcome.counts == {"passed": 1, "failed": 3}

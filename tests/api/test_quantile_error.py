@@ -83,7 +83,7 @@ def test_nan_and_few_elements() -> None:
 def test_states_go_on() -> None:
     x = da.from_array(np.random.default_rng(0).normal(size=3_000), chunks=700)
     states = [
-        dc.reduce(y, "quantile", return_state=True, q=0.5, error=0.1)
+        dc.reduce(y, "quantile", return_state=True, options={"q": 0.5, "error": 0.1})
         for y in (x[:1_000], x[1_000:])
     ]
     both = dc.combine(states).compute()

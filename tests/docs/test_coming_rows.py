@@ -155,6 +155,7 @@ NOT_RUN = {
 
 #: What Dask's functions and ours are called with, where that is not `x` and ``axis=0``.
 ARGUMENTS = {
+    "coarsen": "np.sum, x, {0: 2}, trim_excess=True",
     **dict.fromkeys(("all", "any", "min", "max"), "x > 0, axis=1"),
     **dict.fromkeys(("argwhere", "count_nonzero", "flatnonzero", "nonzero"), "x > 0"),
     # Two NaN in a line are a tie, of which Dask takes either.

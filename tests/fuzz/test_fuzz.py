@@ -274,7 +274,7 @@ def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.Mo
         found = [result for result in theirs if isinstance(result, da.Array)]
         for one, other in zip(lazy, found, strict=False):
             assert one.dtype.newbyteorder("=") == other.dtype.newbyteorder("=")
-            assert one.chunks == other.chunks or one.shape != one.shape
+            assert one.chunks == other.chunks or any(n != n for n in one.shape)
 
 
 def off_by_one(x: Any, **options: Any) -> Any:

@@ -531,7 +531,8 @@ def test_signatures_are_those_that_are_told() -> None:
         "sum": "(dim=None, *, dtype=None, keepdims=False, split_every=None, initial=None, "
         "where=True, reproducible=False, skipna=None, keep_attrs=None, engine='auto')",
         "quantile": "(q, dim=None, *, method='linear', keepdims=False, weights=None, "
-        "split_every=None, recompute=False, skipna=None, keep_attrs=None, engine='auto')",
+        "split_every=None, recompute=False, error=None, skipna=None, keep_attrs=None, "
+        "engine='auto')",
         "move_mean": "(dim, window, min_count=None, *, center=False, keep_attrs=None)",
         "sort": "(dim, *, kind=None, stable=None, descending=None, keep_attrs=None)",
     }

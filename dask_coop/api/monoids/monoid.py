@@ -241,8 +241,8 @@ def reduce(
     out: da.Array | None = None,
     *,
     return_state: bool = False,
+    options: Mapping[str, Any] | None = None,
     engine: Engine = "auto",
-    **options: Any,
 ) -> Any:
     """Reduce array elements over the given axes by a monoid or a ufunc.
 
@@ -267,10 +267,10 @@ def reduce(
     return_state : bool
         Whether to return the last state of a named reduction, not its result: it can be stored, and
         :func:`combine` combines it with the states of other arrays.
+    options : dict, optional
+        Other arguments of a named reduction, such as ``{"ddof": 1}``.
     engine : {"auto", "collective"}
         As for :func:`sum`.
-    **options
-        Other arguments of a named reduction, such as ``ddof=1``.
 
     Returns
     -------
@@ -305,38 +305,37 @@ def reduce(
     6.907755
     """
     array = asanyarray(x)
-    if isinstance(monoid, str):
-        if not return_state or out is not None:
-            raise TypeError(
-                f"reduce takes the name {monoid!r} with return_state=True and without out; "
-                f"{monoid} is a function"
-            )
-        return states.lifted(monoid, array, {"axis": axis, **options}, keepdims, split_every)
+    if isinstance(monoid, str) and return_state:
+        if out is not None:
+            raise TypeError("reduce takes no out with return_state=True; a state is no array")
+        named = {"axis": axis, **(options or {})}
+        return states.lifted(monoid, array, named, keepdims, split_every)
     if return_state or options:
         raise TypeError(
-            "reduce takes return_state=True and further arguments with the name of a reduction, "
-            f"such as 'sum'; got {getattr(monoid, '__name__', None) or type(monoid).__name__}"
+            "reduce takes return_state=True and options with the name of a reduction, such as "
+            f"'sum'; got {getattr(monoid, '__name__', None) or type(monoid).__name__}"
         )
-    if isinstance(monoid, np.ufunc):
-        if (function := ufuncs.reduction(monoid)) is not None:
+    row: Any = monoid
+    if isinstance(row, np.ufunc):
+        if (function := ufuncs.reduction(row)) is not None:
             return function(array, axis, keepdims=keepdims, split_every=split_every, out=out)
-        monoid = Monoid(**ufuncs.parts(monoid, array.dtype, "reduce"))
-    op = bind(monoid, array, "reduce")
+        row = Monoid(**ufuncs.parts(row, array.dtype, "reduce"))
+    op = bind(row, array, "reduce")
     axes = find_axes(axis, array.ndim)
-    if len(axes) > 1 and not monoid.commutative:
+    if len(axes) > 1 and not row.commutative:
         raise ValueError(
-            f"monoid {monoid.name!r} is not commutative, so that it reduces one axis at a time; "
+            f"monoid {row.name!r} is not commutative, so that it reduces one axis at a time; "
             f"got axis={axis} of {array.ndim} dimensions"
         )
-    outputs = {monoid.name: (monoid.finalize, op.output)}
-    if monoid.several:
-        refuse_out("reduce", monoid, out)
+    outputs = {row.name: (row.finalize, op.output)}
+    if row.several:
+        refuse_out("reduce", row, out)
         outputs = {
-            f"{monoid.name}-{i}": (partial(_pick, monoid.finalize, i), dtype)
-            for i, dtype in enumerate(monoid.results)
+            f"{row.name}-{i}": (partial(_pick, row.finalize, i), dtype)
+            for i, dtype in enumerate(row.results)
         }
     lazy = graph_reduce.reduction(op, array, axes, keepdims, split_every, outputs)
-    return tuple(lazy) if monoid.several else handle_out(out, lazy[0])
+    return tuple(lazy) if row.several else handle_out(out, lazy[0])
 
 
 @public("scan", dask=False)
