@@ -355,7 +355,8 @@ def test_flox_is_not_imported() -> None:
 # The tool that runs flox's own tests.
 
 
-def test_a_suite_is_judged_by_what_differs(tmp_path: Any) -> None:
+def test_a_suite_is_judged_by_what_differs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "test_sums.py").write_text(
         "import numpy\nimport pytest\n\n\n"
         "def test_same(): assert numpy.sum([1, 2]) == 3\n"
