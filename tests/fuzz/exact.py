@@ -84,6 +84,8 @@ class Expected:
         same = actual == rounded
         if self.dtype.kind in "fc":
             same |= np.isnan(actual) & np.isnan(rounded)
+        if self.dtype.kind in "iu":
+            same |= (self.slack > 0) & (np.abs(actual - self.value.astype("g")) <= self.slack)
         if self.ulps is not None and self.dtype.kind == "f":
             finite = np.isfinite(rounded)
             error = np.abs(np.where(finite, actual, 0) - np.where(finite, self.value, 0))

@@ -90,7 +90,7 @@ def _sortable(dtype: Any) -> Any:
 def _drops(case: Case) -> bool:
     if case.function == "mode":
         return bool(case.option("nan_policy", "propagate") == "omit")
-    return bool(case.option("dropna", True))
+    return bool(case.function == "nunique" and case.option("dropna", True))
 
 
 def draw_ranks(rng: draw.Generator) -> Case:
