@@ -35,10 +35,10 @@ gc.disable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep each n-th combination of the parameters of a test marked ``each(n)``.
+    """Keep every n-th combination of the parameters of a test marked ``each(n)``.
 
-    Each value of a parameter stays if others have n values: the combinations are those whose
-    positions add up to a multiple of n. Tests that are asked for by their parameters all run.
+    A combination stays if the positions of its values add up to a multiple of n. So a parameter
+    keeps all its values if another one has n of them. A test named with its parameters always runs.
     """
     if THOROUGH or any("[" in argument for argument in config.args):
         return

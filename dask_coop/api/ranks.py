@@ -10,13 +10,11 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask.array.core import asanyarray, map_blocks, stack
 from dask.array.creation import empty_like
 from dask.array.routines import where
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
-from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation, bind
@@ -473,9 +471,8 @@ def _ranked(x: da.Array, axis: int, method: Ties, omit: bool, dtype: np.dtype[An
         return rechunk(graph_ranks.ranks(without_empty(x), method, omit, dtype), x.chunks)
     lines = x
     if x.numblocks[axis] > 1:
-        limit = parse_bytes(config.get("array.chunk-size"))
         whole = tuple((n,) for n in x.shape)
-        lines = line_quantiles.gathered(x, (axis,), limit) if x.size else rechunk(x, whole)
+        lines = line_quantiles.gathered(x, (axis,)) if x.size else rechunk(x, whole)
     ranks = map_blocks(
         partial(_rank_block, axis=axis, method=method, omit=omit, to=dtype),
         lines,

@@ -355,7 +355,7 @@ def whole_lines(x: da.Array, axis: int) -> da.Array:
     # The sizes of other axes may be unknown.
     if not x.size > 0:
         return rechunk(x, tuple((n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)))
-    return gathered(x, (axis,), parse_bytes(config.get("array.chunk-size")))
+    return gathered(x, (axis,))
 
 
 def _gathered(x: da.Array, axis: int | None) -> da.Array:

@@ -29,13 +29,13 @@ from dask_coop.chunks.repeats import Repeats
 _SMALL = 2**18
 
 
-def gathered(x: Array, axes: tuple[int, ...], limit: int) -> Array:
+def gathered(x: Array, axes: tuple[int, ...]) -> Array:
     """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines allow.
 
-    A block has at most `limit` bytes, unless a line has more. It lies in one chunk along the other
-    axes, so that no chunk is cut across, or in several small ones.
+    A block has at most `array.chunk-size` bytes, unless a line has more. It lies in one chunk along
+    the other axes, so that no chunk is cut across, or in several small ones.
     """
-    itemsize = x.dtype.itemsize
+    itemsize, limit = x.dtype.itemsize, parse_bytes(config.get("array.chunk-size"))
     line = math.prod(x.shape[d] for d in axes) * itemsize
     most = max(line, min(limit, max(_SMALL, math.prod(map(max, x.chunks)) * itemsize)))
     sizes = [(n,) if d in axes else x.chunks[d] for d, n in enumerate(x.shape)]
@@ -100,8 +100,7 @@ def quantiles(
     """
     before = x.chunks
     if any(x.numblocks[d] > 1 for d in axes):
-        limit = parse_bytes(config.get("array.chunk-size"))
-        x = gathered(x, axes, limit) if x.size else x.rechunk(-1)
+        x = gathered(x, axes) if x.size else x.rechunk(-1)
     arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
     inside = [d for d in range(x.ndim) if keepdims or d not in axes]
     ndim, index = len(shape), tuple(range(x.ndim))

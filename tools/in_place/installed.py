@@ -8,7 +8,7 @@ from collections import Counter
 import dask_coop as dc
 
 dc.install()
-# What is imported stays: to look for garbage among it takes much of the time.
+# Imported modules stay, and a search for garbage among them takes much of the time.
 gc.freeze()
 gc.set_threshold(5000, 10, 10)
 

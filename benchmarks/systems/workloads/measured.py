@@ -1,4 +1,4 @@
-"""What a script measures: tasks and seconds of a graph, seconds and memory of its results.
+"""Measure a script: the tasks of its graph, the seconds to build and compute it, and the memory.
 
 Seconds are the processor's, of all threads, which others on the machine change little.
 """

@@ -12,8 +12,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import config
-from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
@@ -118,7 +116,7 @@ def _of_lazy(x: da.Array, labels: Lazy | Found, shape: tuple[int, ...], form: Fo
     if any(n != n for n in x.shape):
         x = x.rechunk(dict.fromkeys(axes, -1))
     elif x.size:
-        x = line_quantiles.gathered(x, axes, parse_bytes(config.get("array.chunk-size")))
+        x = line_quantiles.gathered(x, axes)
     else:
         x = rechunk(x, (*x.chunks[:kept], *((n,) for n in x.shape[kept:])))
     coded = Coded(_like(arrays, x.chunks[x.ndim - labels.ndim :]), coder, labels.rows)

@@ -17,10 +17,8 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask import config
 from dask.array.core import Array, asanyarray
 from dask.base import is_dask_collection
-from dask.utils import parse_bytes
 
 from dask_coop.api import fills, interpolation, ranks, windows
 from dask_coop.api.arguments import as_dtype
@@ -262,8 +260,7 @@ def _gather(
     """Gather lines for a function of xarray; results with lines get the array's chunks."""
     x, whole = next(_split(args, signature))
     axes = tuple(x.dims.index(dim) for dim in whole)
-    limit = parse_bytes(config.get("array.chunk-size"))
-    sizes = dict(zip(x.dims, gathered(x.data, axes, limit).chunks, strict=True))
+    sizes = dict(zip(x.dims, gathered(x.data, axes).chunks, strict=True))
     # Other arrays may have the same dimensions.
     blocks = [a.chunk({d: sizes.get(d, -1) for d in a.dims}) if _is_lazy(a) else a for a in args]
     result = original(function, *blocks, signature=signature, **options)

@@ -29,6 +29,7 @@ from dask_coop.api.arguments import (
     find_axes,
     rechunk,
     require_known_sizes,
+    without_empty,
 )
 from dask_coop.api.call.public import public
 from dask_coop.api.moments import nanmean, nanstd
@@ -149,7 +150,7 @@ def sigma_clip(
                 f"{deviations!r}"
             )
     clip = Clip(find_axes(axis, x.ndim), float(low), float(high), rounds, cenfunc, stdfunc)
-    sizes, x = x.chunks, _without_empty_chunks(x)
+    sizes, x = x.chunks, without_empty(x)
     kept = tuple(0 if d in clip.axes else slice(None) for d in range(x.ndim))
     lines = _gathered(x, clip.axes)
     if lines is not None:
@@ -268,7 +269,7 @@ def _deviation(name: str, data: Any, axis: Axis, factor: float, omit: bool) -> d
     axes = find_axes(axis, x.ndim)
     if any(not x.shape[d] for d in axes):
         raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
-    x = _without_empty_chunks(x if x.dtype.kind == "f" else as_dtype(x, "f8"))
+    x = without_empty(x if x.dtype.kind == "f" else as_dtype(x, "f8"))
     lines = _gathered(x, axes)
     if lines is not None:
         deviation = partial(_deviation_of_lines, axes=axes, omit=omit, factor=factor)
@@ -290,11 +291,6 @@ def _real(name: str, data: Any) -> da.Array:
     return x if x.dtype.isnative else as_dtype(x, x.dtype.newbyteorder("="))
 
 
-def _without_empty_chunks(x: da.Array) -> da.Array:
-    """Return `x` in chunks that hold elements, as far as it has any."""
-    return rechunk(x, tuple(tuple(n for n in sizes if n) or (0,) for sizes in x.chunks))
-
-
 def _gathered(x: da.Array, axes: tuple[int, ...]) -> da.Array | None:
     """Return `x` in blocks of whole lines along `axes`, or None if these are too long."""
     if all(x.numblocks[d] == 1 for d in axes) or not x.size:
@@ -303,7 +299,7 @@ def _gathered(x: da.Array, axes: tuple[int, ...]) -> da.Array | None:
     # A whole array in one task would leave the others without work.
     most = limit if len(axes) < x.ndim else _SMALL
     fits = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize <= most
-    return line_quantiles.gathered(x, axes, limit) if fits else None
+    return line_quantiles.gathered(x, axes) if fits else None
 
 
 def _of_lines(x: da.Array, function: Any, axes: tuple[int, ...], dtype: Any) -> da.Array:

@@ -99,7 +99,7 @@ def _open_array(folder: _Folder, name: str) -> tuple[ZarrArray, dict[str, Any]]:
     # Zarr reads by the array's own metadata, which consolidated ones may contradict.
     path, node = folder.path, folder.node(name)
     if not _is_array(node):
-        raise folder.refused(f"its metadata names an array {name}, and there is none")
+        raise folder.refused(f"its metadata names the array {name}, which does not exist")
     for document in node.values():
         codecs = {key: document[key] for key in document.keys() - {"attributes"}}
         _require_numbers(path, name, codecs)
