@@ -11,6 +11,7 @@ from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
+from dask_coop import chunks
 from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -102,6 +103,9 @@ def _bool_chunks(segments: Any, x: da.Array) -> da.Array:
     heads = asanyarray(segments)
     if heads.dtype != np.dtype("?"):
         raise TypeError(f"segments must be of dtype bool, got {heads.dtype}")
+    if not isinstance(segments, da.Array):
+        # Flags in memory go to where the chunks are.
+        heads = heads.to_backend(chunks.kind(x._meta))
     require_one_kind("x", x, "segments", heads)
     return heads
 

@@ -229,7 +229,17 @@ def crosstab(a: Any, b: Any) -> CrosstabResult:
     x, y = sortable("crosstab", a, "a"), sortable("crosstab", b, "b")
     require_one_kind("a", x, "b", y)
     (rows, of_x), (columns, of_y) = (unique(array, return_inverse=True) for array in (x, y))
-    pairs, counts = unique(of_x * _COLUMNS + beside("b", of_y, of_x), return_counts=True)
+    # Where Dask aligns chunks, empty CuPy chunks become NumPy's.
+    places = blockwise(
+        _place_of_pairs,
+        (index := tuple(range(x.ndim))),
+        *(of_x, index, beside("b", of_y, of_x), index),
+        dtype="i8",
+        meta=of_x._meta,
+        token="pairs",
+        align_arrays=False,
+    )
+    pairs, counts = unique(places, return_counts=True)
     count = blockwise(
         _counts_of_pairs,
         (0, 1),
@@ -388,6 +398,10 @@ def _require_places(name: str, x: da.Array) -> None:
 
 def _field(field: int, state: State) -> Any:
     return state[field]
+
+
+def _place_of_pairs(row: Any, column: Any) -> Any:
+    return row * _COLUMNS + column
 
 
 def _counts_of_pairs(rows: Any, columns: Any, pairs: Any, counts: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from dask import config
 from dask.array.blockwise import blockwise
 from dask.array.core import Array
+from dask.array.creation import empty_like
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
@@ -100,7 +101,8 @@ def quantiles(
     """
     before = x.chunks
     if any(x.numblocks[d] > 1 for d in axes):
-        x = gathered(x, axes) if x.size else x.rechunk(-1)
+        # Dask's rechunk of an empty array leaves empty chunks, or makes them NumPy's.
+        x = gathered(x, axes) if x.size else empty_like(x, chunks=x.shape)
     arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
     inside = [d for d in range(x.ndim) if keepdims or d not in axes]
     ndim, index = len(shape), tuple(range(x.ndim))

@@ -360,7 +360,10 @@ def test_lines_are_scipy_s(xp: ModuleType, points: int, alternative: str, policy
                 value = to_numpy(xp, getattr(result, field))[line]
                 # 1 - r**2 of nearly straight lines has lost some digits.
                 close = {"rtol": 1e-10, "atol": 1e-13}
-                np.testing.assert_allclose(value, getattr(want, field), **close)
+                # SciPy before 1.18 has no error of a line through two points.
+                without = points == 2 and field in ("pvalue", "stderr", "intercept_stderr")
+                expected = np.nan if without else getattr(want, field)
+                np.testing.assert_allclose(value, expected, **close)
 
 
 @pytest.mark.parametrize("chunks", [300, 13, 1])

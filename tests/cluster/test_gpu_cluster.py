@@ -100,7 +100,7 @@ def test_describe_works_on_gpus(tmp_path: Path, source: str, cluster: bool) -> N
     else:
         host = np.random.default_rng(0).normal(size=(300, 400)).astype("f4")
         np.save(tmp_path / source, host)
-    text = run("describe", source, *(["--cluster"] if cluster else []), cwd=tmp_path)
+    text = run("describe", source, "--figure", *(["--cluster"] if cluster else []), cwd=tmp_path)
     names = [gpu["name"] for gpu in gpus()]
     expected = f"LocalCUDACluster, {len(names)} x {names[0]}" if cluster else f"on {names[0]}"
     (said,) = re.findall(r"^backend: (.*)$", text, re.MULTILINE)

@@ -30,6 +30,8 @@ def spread_out(
         w, a, b = weights[here], x[here].astype("g"), y[here].astype("g")
         if len(w) < (1 if bias or name == "ewm_corr" else 2):
             continue
+        if name == "ewm_corr" and (np.ptp(a) == 0 or np.ptp(b) == 0):
+            continue
         total = w.sum()
         if w.max() > (1 - 1e-6) * total and not (bias or len(w) < 2):
             found[i] = np.inf

@@ -347,13 +347,7 @@ def _build(
     """Build the lazy result of a public function, or raise `Refused`."""
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
-    if not is_inside() and not da.array_expr_enabled():
-        args, kwargs = _from_files(signature, args, kwargs)
-    # Read it once, because another thread may uninstall it meanwhile.
-    change = before
-    if change is not None and not is_inside():
-        changed: Any = change(function.__name__, args, kwargs)
-        args, kwargs = changed
+    args, kwargs = _taken(function.__name__, signature, args, kwargs)
     array = args[0] if args else kwargs.get(first)
     if isinstance(array, str | bytes) and first not in ("path", "url"):
         raise TypeError(
@@ -370,6 +364,30 @@ def _build(
         if kind != "blockwise" or function.__name__ in _JOINS:
             return _with_joined_chunks(build, args, kwargs)
         return build(*args, **kwargs)
+
+
+def taking_arrays(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that is not public, but takes arrays as public ones do."""
+    signature = inspect.signature(function)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        taken: Any = _taken("", signature, args, kwargs)
+        return function(*taken[0], **taken[1])
+
+    return with_expressions(call)
+
+
+def _taken(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call, read from files and moved to GPUs where it is so wished."""
+    if is_inside():
+        return args, kwargs
+    if not da.array_expr_enabled():
+        args, kwargs = _from_files(signature, args, kwargs)
+    # Read it once, because another thread may uninstall it meanwhile.
+    change = before
+    return (args, kwargs) if change is None else change(name, args, kwargs)
 
 
 def _from_files(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from dask_coop.api import fills, interpolation, ranks, windows
 from dask_coop.api.arguments import as_dtype
 from dask_coop.api.call.fallback import dasks, is_left_to_dask
 from dask_coop.api.call.planning import with_expressions
-from dask_coop.api.call.public import strict
+from dask_coop.api.call.public import strict, taking_arrays
 from dask_coop.api.call.report import counted, differing
 from dask_coop.api.topk import is_too_long
 from dask_coop.errors import Refused
@@ -74,7 +74,7 @@ def may_fill(arr: Any, dim: Any, limit: int) -> Any:
 def lengths(obj: Any, dim: Any, index: Any) -> Any:
     """Return the length of the gap that each element is in, for `max_gap=` of `interpolate_na`."""
     x = obj.transpose(..., dim)
-    of_gaps = with_expressions(interpolation.fill_between)(x.data, np.asarray(index), "length")
+    of_gaps = taking_arrays(interpolation.fill_between)(x.data, np.asarray(index), "length")
     return x.copy(data=of_gaps).transpose(*obj.dims)
 
 

@@ -22,7 +22,7 @@ from dask_coop.api import fills, flox_calls, least_squares, sums, windows, xhist
 from dask_coop.api.arguments import ReductionArguments, as_dtype, beside, placed_along
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask, originals
 from dask_coop.api.call.planning import with_expressions
-from dask_coop.api.call.public import strict
+from dask_coop.api.call.public import strict, taking_arrays
 from dask_coop.api.call.report import counted, differing
 from dask_coop.api.install import of_lines
 from dask_coop.api.install.substitutes import Row
@@ -134,7 +134,7 @@ def _moved(
     with differing("chunks are the array's, where xarray cuts others"):
         if name in ("argmin", "argmax"):
             places = partial(windows.first_places, f"move_{name}")
-            moved = with_expressions(places)(x, window, least, axis, center=center)
+            moved = taking_arrays(places)(x, window, least, axis, center=center)
         elif name == "quantile":
             q = kwargs["q"]
             moved = strict(windows.move_quantile)(x, window, q, least, axis, center=center)
@@ -182,7 +182,7 @@ def _weighted(name: str) -> Any:
             return result
 
         with counted(name, da.data):
-            result = with_expressions(of_arrays)(da.data, weights.variable.transpose(*order).data)
+            result = taking_arrays(of_arrays)(da.data, weights.variable.transpose(*order).data)
         return like.copy(data=result)
 
     return weigh
@@ -212,7 +212,7 @@ def _covary(
         return regression.between(method, asanyarray(a), asanyarray(b), axes, ddof, like.dtype)
 
     with counted(method, da_a.data):
-        result = with_expressions(of_arrays)(da_a.data, da_b.data)
+        result = taking_arrays(of_arrays)(da_a.data, da_b.data)
     return like.copy(data=result)
 
 

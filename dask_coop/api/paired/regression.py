@@ -60,7 +60,7 @@ def linregress(
     LinregressResult
         A named tuple of lazy float64 arrays with chunks of the kind of `y`'s: slope, intercept,
         rvalue, pvalue, stderr and intercept_stderr. NaN where there are fewer than two points, or
-        `x` does not vary.
+        `x` does not vary; p-values and errors of two points are NaN, too, as in SciPy 1.18.
 
     Raises
     ------
@@ -170,9 +170,9 @@ def _result(alternative: str, name: str, state: State) -> Any:
         r = np.clip(xy / np.sqrt(xx * yy), -1, 1)
         # Where y does not vary; where x does not, there is no line.
         r = np.where((yy == 0) & (xx > 0), np.nan, r)
-        degrees = np.where(n > 1, n - 2, np.nan)
+        # Two points always lie on a line, which says nothing of errors.
+        degrees = np.where(n > 2, n - 2, np.nan)
         error = np.sqrt((1 - r) * (1 + r) * (yy / xx) / degrees)
-        error = np.where(n == 2, 0.0, error)
         match name:
             case "slope":
                 return slope
@@ -181,21 +181,20 @@ def _result(alternative: str, name: str, state: State) -> Any:
             case "rvalue":
                 return r
             case "pvalue":
-                return _tail(alternative, r, degrees, yy)
+                return _tail(alternative, r, degrees)
             case "stderr":
                 return error
         square = xx / n + x * x
-        return np.where(n == 2, 0.0, error * np.sqrt(square))
+        return error * np.sqrt(square)
 
 
-def _tail(alternative: str, r: Any, degrees: Any, yy: Any) -> Any:
+def _tail(alternative: str, r: Any, degrees: Any) -> Any:
     """Return the probability of a coefficient as far from 0 as `r`, on the host."""
     try:
         from scipy.special import stdtr
     except ImportError as error:
         raise ImportError("p-values of linregress need SciPy: pip install scipy") from error
-    r, degrees, yy = (chunks.asarray(value, "numpy") for value in (r, degrees, yy))
+    r, degrees = (chunks.asarray(value, "numpy") for value in (r, degrees))
     side, times = _SIDES[alternative]
     t = r * np.sqrt(degrees / ((1 - r + _TINY) * (1 + r + _TINY)))
-    # As SciPy's two points, which always lie on a line.
-    return np.where(degrees == 0, np.where(yy == 0, 1.0, 0.0), times * stdtr(degrees, side(t)))
+    return times * stdtr(degrees, side(t))

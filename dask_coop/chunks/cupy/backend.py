@@ -8,7 +8,9 @@ scanned. Contiguous lines (inner == 1) go to the kernels named *rows*, others to
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -225,24 +227,31 @@ def filter_lines(
         return cupy.ascontiguousarray(cupy.moveaxis(y, -1, of.axis)), delays
 
 
+@cache
+def _lfilter() -> Any:
+    with warnings.catch_warnings():
+        # Of the way in which CuPy compiles others of its filters.
+        warnings.filterwarnings("ignore", "cupyx.jit.rawkernel", FutureWarning)
+        from cupyx.scipy.signal import lfilter
+    return lfilter
+
+
 def _filter(b: Any, a: Any, x: Array, delays: Array) -> tuple[Array, Array]:
     """Return lines filtered by a section along the last axis, and the delays behind them.
 
     Delays are what the results get after these samples: of the samples, and of earlier results.
     CuPy's own initial state has no room for delays of neither.
     """
-    from cupyx.scipy import signal
-
-    n, order = x.shape[-1], len(b) - 1
+    lfilter, n, order = _lfilter(), x.shape[-1], len(b) - 1
     nothing, alone = cupy.zeros((*x.shape[:-1], order), x.dtype), cupy.ones(1, x.dtype)
-    y = signal.lfilter(cupy.asarray(b), alone, cupy.concatenate([x, nothing], -1))
+    y = lfilter(cupy.asarray(b), alone, cupy.concatenate([x, nothing], -1))
     y[..., :order] += delays
     y, after = y[..., :n], y[..., n:].copy()
     if a is not None:
-        y = signal.lfilter(alone, cupy.asarray(a), y)
+        y = lfilter(alone, cupy.asarray(a), y)
         last = cupy.concatenate([y[..., -min(n, order) :] if order else nothing, nothing], -1)
         fed = cupy.asarray(np.concatenate([np.zeros(1, a.dtype), -a[1:]]))
-        after += signal.lfilter(fed, alone, last)[..., last.shape[-1] - order :]
+        after += lfilter(fed, alone, last)[..., last.shape[-1] - order :]
     return y, after
 
 

@@ -52,9 +52,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Registers):
-            from cupyx import scatter_max
-
-            arguments = op.monoid, x, axes, cupy.zeros, scatter_max, _HASHED
+            arguments = op.monoid, x, axes, cupy.zeros, cupy.maximum.at, _HASHED
             return tuple(map(deliver, registers.lift_by_blocks(*arguments)))
         if isinstance(op.monoid, Distinct):
             return unique.distinct(op, op.monoid, x)
