@@ -65,8 +65,12 @@ def pytest_runtestloop() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked gpu where there is no GPU, before any fixture looks for one."""
-    if item.get_closest_marker("gpu") and (missing := missing_for_gpu()):
-        pytest.skip(missing)
+    if item.get_closest_marker("gpu"):
+        missing = missing_for_gpu()
+        if not missing and item.get_closest_marker("cublas"):
+            missing = missing_for_matrices()
+        if missing:
+            pytest.skip(missing)
 
 
 @pytest.hookimpl(trylast=True)
@@ -124,6 +128,17 @@ def missing_for_gpu() -> str:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"GPU tests need an NVIDIA GPU: {error}"
+    return ""
+
+
+@cache
+def missing_for_matrices() -> str:
+    """Name what keeps CuPy from multiplying matrices; "" if nothing does."""
+    try:
+        from cupy_backends.cuda.libs import cublas, cusolver
+    except ImportError as error:
+        return f"products of matrices need CUDA's libraries, cupy-cuda12x[ctk]: {error}"
+    del cublas, cusolver
     return ""
 
 

@@ -49,12 +49,16 @@ class Work(NamedTuple):
         Called with the whole array, and the whole labels.
     dask : bool
         Whether dask.array has the function.
-    of : {"table", "line", "few"}
-        The array: of two axes, of one, or of a thousand different values.
+    of : {"table", "line", "few", "points", "mask"}
+        The array: of two axes, of one, of a thousand different values, of 64 columns, or of bools.
     groups : int
         The number of groups of the labels; 0 for none.
     keeps : bool
         Whether the result is as large as the array, and stays on the GPU.
+    beside : bool
+        Whether a second array of the same numbers, in another order, is in the place of labels.
+    most : int
+        The largest number of chunks.
     """
 
     ours: Call
@@ -64,6 +68,12 @@ class Work(NamedTuple):
     of: str = "table"
     groups: int = 0
     keeps: bool = False
+    beside: bool = False
+    most: int = CHUNKS[-1]
+
+
+#: Of a call that takes tenths of a second for a thousand chunks.
+_few_chunks = partial(Work, most=64)
 
 
 def zonal(func: str, n: int) -> Call:
@@ -127,7 +137,71 @@ def works() -> dict[str, Work]:
         index = partial(_index_add, n) if func == "sum" else None
         binned = partial(_bincount, n) if func == "sum" else None
         table[f"zonal {func}, {n:,} groups"] = Work(zonal(func, n), binned, index, groups=n)
-    return table
+    return table | pairs() | lines()
+
+
+def pairs() -> dict[str, Work]:
+    """Return the calls that take two arrays, or columns as variables."""
+    import cupy
+
+    square = ((0.0, 1.0), (0.0, 1.0))
+    return {
+        "average, weights": _few_chunks(
+            lambda m, x, w: m.average(x, weights=w),
+            lambda x, w: cupy.average(x, weights=w),
+            lambda t, w: (t * w).sum() / w.sum(),
+            beside=True,
+        ),
+        "var, weights": _few_chunks(lambda m, x, w: m.var(x, weights=w), beside=True),
+        "linregress": _few_chunks(
+            lambda m, x, y: m.linregress(y.reshape(-1), x.reshape(-1)).slope, beside=True
+        ),
+        "cov of 64 variables": _few_chunks(
+            lambda m, x, _: m.cov(x, rowvar=False),
+            lambda x: cupy.cov(x, rowvar=False),
+            lambda t: t.T.cov(),
+            of="points",
+        ),
+        "binned mean, 1,000 x 1,000": _few_chunks(
+            lambda m, x, y: m.binned_statistic_2d(x, y, x, "mean", 1000, square).statistic,
+            of="line",
+            beside=True,
+        ),
+    }
+
+
+def lines() -> dict[str, Work]:
+    """Return the calls that order elements, or follow lines of them."""
+    import cupy
+    from cupyx.scipy import ndimage
+
+    return {
+        "longest_run, axis 0": _few_chunks(lambda m, x, _: m.longest_run(x, axis=0), of="mask"),
+        "run_lengths, axis 0": _few_chunks(
+            lambda m, x, _: m.run_lengths(x, axis=0), of="mask", keeps=True
+        ),
+        "ewm_mean": _few_chunks(lambda m, x, _: m.ewm_mean(x, 0, span=20), keeps=True),
+        "ewm_var": _few_chunks(lambda m, x, _: m.ewm_var(x, 0, span=20), keeps=True),
+        "move_median 30": _few_chunks(lambda m, x, _: m.move_median(x, 30, axis=0), keeps=True),
+        "sort": _few_chunks(
+            lambda m, x, _: m.sort(x), cupy.sort, lambda t: t.sort()[0], of="line", keeps=True
+        ),
+        "rankdata, axis 1": _few_chunks(lambda m, x, _: m.rankdata(x, axis=1), keeps=True),
+        "mode": _few_chunks(lambda m, x, _: m.mode(x, None).mode, of="few"),
+        "approx_nunique": _few_chunks(lambda m, x, _: m.approx_nunique(x)),
+        "median_abs_deviation": _few_chunks(lambda m, x, _: m.median_abs_deviation(x, None)),
+        "coarsen 4 x 4": _few_chunks(
+            lambda m, x, _: m.coarsen(np.mean, x, {0: 4, 1: 4}),
+            lambda x: x.reshape(len(x) // 4, 4, -1, 4).mean((1, 3)),
+            keeps=True,
+        ),
+        "label": _few_chunks(
+            lambda m, x, _: m.label(x)[0],
+            lambda x: ndimage.label(x)[0],
+            of="mask",
+            keeps=True,
+        ),
+    }
 
 
 def _bincount(n: int, x: Any, by: Any) -> Any:
@@ -187,7 +261,13 @@ def measure(gib: float, only: str = "") -> Iterator[Row]:
 
     rows = int(gib * 2**30) // 4 // COLUMNS
     x = cupy.random.default_rng(0).random((rows, COLUMNS), dtype="f4")
-    wholes = {"table": x, "few": cupy.floor(x * 1000), "line": x.reshape(-1)}
+    wholes = {
+        "table": x,
+        "few": cupy.floor(x * 1000),
+        "line": x.reshape(-1),
+        "points": x.reshape(-1, 64),
+        "mask": x > 0.5,
+    }
     synchronise, free = (
         cupy.cuda.Device().synchronize,
         cupy.get_default_memory_pool().free_all_blocks,
@@ -197,6 +277,7 @@ def measure(gib: float, only: str = "") -> Iterator[Row]:
             continue
         whole = wholes[work.of]
         labels = [(x * work.groups).astype("i4")] if work.groups else []
+        labels = [whole[::-1].copy()] if work.beside else labels
         wanted = None
         if work.cupy is not None:
             call = partial(work.cupy, whole, *labels)
@@ -205,9 +286,9 @@ def measure(gib: float, only: str = "") -> Iterator[Row]:
         if work.torch is not None and (by_torch := _torch(work, whole, labels)) is not None:
             yield {"work": name, "by": TORCH, "ms": timed(by_torch, synchronise)}
             by_torch = None
-        for n in CHUNKS:
+        for n in filter(work.most.__ge__, CHUNKS):
             y = chunked(whole, n, f"x-{work.of}")
-            by = chunked(labels[0], n, f"by-{work.groups}") if labels else None
+            by = chunked(labels[0], n, f"by-{name}") if labels else None
             with dc.Node([0]) as here:
                 contenders: list[Any] = [(NODE, dc, here.get), (THREADED, dc, "threads")]
                 if work.dask and n == PEER_CHUNKS:
@@ -243,7 +324,8 @@ def _torch(work: Work, whole: Any, labels: list[Any]) -> Callable[[], Any] | Non
         return None
     assert work.torch is not None
     inputs = [torch.as_tensor(whole, device="cuda")]
-    inputs += [torch.as_tensor(by, device="cuda").long() for by in labels]
+    others = [torch.as_tensor(by, device="cuda") for by in labels]
+    inputs += [by.long() if work.groups else by for by in others]
     call = partial(work.torch, *inputs)
     call()
     return call

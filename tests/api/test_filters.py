@@ -39,6 +39,7 @@ def close(xp: Any, found: Any, expected: Any) -> None:
     np.testing.assert_allclose(to_numpy(xp, found), expected, rtol=0, atol=bound)
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("method", ["reduce-then-scan", "sequential"])
 @settings(max_examples=20)
 @given(
@@ -66,6 +67,7 @@ def test_filters_are_scipys(
     close(xp, behind, last)
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("dtype", "fdD")
 def test_cascades_are_scipys(xp: Any, dtype: str) -> None:
     sos = signal.butter(5, 0.2, output="sos").astype("f" if dtype == "f" else "d")

@@ -47,6 +47,7 @@ def check(xp: ModuleType, matrix: Any, y: Any, chunks: Any, rtol: float = 1e-9) 
     np.testing.assert_allclose(to_numpy(xp, residuals), wanted[-1], rtol=1e-7, atol=least)
 
 
+@pytest.mark.cublas
 @pytest.mark.filterwarnings("ignore:Polyfit may be poorly conditioned")
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_few_elements_close_together_are_fitted_to_all_digits(xp: ModuleType) ->
     check(xp, vandermonde(20000, 1), y, (3000, 2), rtol=1e-8)
 
 
+@pytest.mark.cublas
 def test_lines_far_from_zero_keep_the_digits_of_their_residuals(xp: ModuleType) -> None:
     rng = np.random.default_rng(0)
     y = 1e9 + rng.normal(size=(500, 3))

@@ -46,6 +46,7 @@ def exact_products(x: Any, w: Any) -> Any:
 # Covariances.
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 @pytest.mark.parametrize(
     "options",
@@ -72,6 +73,7 @@ def test_covariances_are_numpy_s(xp: ModuleType, chunks: Any, options: Any, dtyp
     np.testing.assert_allclose(to_numpy(xp, lazy), want, **CLOSE)
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("dtype", ["f8", "i4", "c16"])
 def test_correlations_are_numpy_s(xp: ModuleType, dtype: str) -> None:
     x, y = (numbers(3, 60) * 9).astype(dtype), numbers(60, seed=1)
@@ -84,6 +86,7 @@ def test_correlations_are_numpy_s(xp: ModuleType, dtype: str) -> None:
     assert to_numpy(xp, lazy) == 1
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("chunks", [(3, 200), (2, 17), (3, 1)], ids=str)
 def test_a_large_offset_costs_covariances_no_digits(xp: ModuleType, chunks: Any) -> None:
     x, w = numbers(3, 200) + 1e9, np.arange(200) % 5
@@ -94,6 +97,7 @@ def test_a_large_offset_costs_covariances_no_digits(xp: ModuleType, chunks: Any)
         assert np.max(np.abs(fractions(got) / want - 1)) < 1e-14
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("shape", [(2, 0), (0, 5), (3, 1), (1, 1), (1, 4)], ids=str)
 @pytest.mark.filterwarnings("ignore")
 def test_covariances_of_few_samples(xp: ModuleType, shape: tuple[int, int]) -> None:
@@ -101,6 +105,7 @@ def test_covariances_of_few_samples(xp: ModuleType, shape: tuple[int, int]) -> N
     np.testing.assert_allclose(to_numpy(xp, dc.cov(to_chunks(xp, x, 1))), np.cov(x), rtol=1e-15)
 
 
+@pytest.mark.cublas
 def test_nan_spoils_its_variable_alone(xp: ModuleType) -> None:
     x = numbers(3, 20)
     x[1, 7] = np.nan

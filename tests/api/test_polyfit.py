@@ -19,6 +19,7 @@ Y = RNG.normal(size=(2, 120, 3)) + np.sin(X)[:, np.newaxis]
 W = RNG.random(120) + 0.5
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("w", [None, W])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "?"])
 @pytest.mark.parametrize("chunks", [(1, 50, 2), (2, 120, 3), (2, (0, 40, 0, 79, 1), 3)])
@@ -30,6 +31,7 @@ def test_polynomials_are_numpys(xp: Any, dtype: str, w: Any, chunks: Any) -> Non
         np.testing.assert_allclose(found[:, i], np.polyfit(X, lines, 3, w=w), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("w", [None, W])
 @pytest.mark.parametrize("cov", [True, "unscaled"])
 def test_covariances_are_numpys(xp: Any, cov: Any, w: Any) -> None:
@@ -41,6 +43,7 @@ def test_covariances_are_numpys(xp: Any, cov: Any, w: Any) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
+@pytest.mark.cublas
 def test_diagnostics_are_numpys(xp: Any) -> None:
     found = dc.polyfit(X, to_chunks(xp, Y[0], 50), 2, full=True, w=W)
     for value, expected in zip(found, np.polyfit(X, Y[0], 2, full=True, w=W), strict=True):
@@ -63,6 +66,7 @@ def exactly(x: Any, y: Any, deg: int) -> list[float]:
     return [float(row[-1] / row[i]) for i, row in enumerate(rows)]
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("deg", [1, 2, 5])
 def test_positions_far_from_zero_keep_their_digits(xp: Any, deg: int) -> None:
     x, y = X[::3] + 1e9, Y[0, ::3, 0]
@@ -70,6 +74,7 @@ def test_positions_far_from_zero_keep_their_digits(xp: Any, deg: int) -> None:
     np.testing.assert_allclose(found, exactly(x, y, deg), rtol=1e-10)
 
 
+@pytest.mark.cublas
 def test_what_is_missing_is_told_or_left_out(xp: Any) -> None:
     y = Y[0].copy()
     y[7, 0] = np.nan

@@ -54,6 +54,7 @@ def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
         assert same.all(), name
 
 
+@pytest.mark.cublas
 @pytest.mark.parametrize("declared", ["f4", "i4", "i8", "u1"])
 def test_every_public_function_takes_chunks_as_declared(xp: Any, declared: str) -> None:
     honest = to_chunks(xp, numbers().astype(declared), 2)
