@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -253,7 +253,7 @@ def run(work: Work, m: Any, x: Any, by: Any, scheduler: Any) -> Any:
         return y.persist() if work.keeps else y.compute()
 
 
-def measure(gib: float, only: str = "") -> Iterator[Row]:
+def measure(gib: float, only: Sequence[str] = ("",)) -> Iterator[Row]:
     """Yield a row for each call, number of chunks and contender."""
     import cupy
 
@@ -273,7 +273,7 @@ def measure(gib: float, only: str = "") -> Iterator[Row]:
         cupy.get_default_memory_pool().free_all_blocks,
     )
     for name, work in works().items():
-        if only not in name:
+        if not any(part in name for part in only):
             continue
         whole = wholes[work.of]
         labels = [(x * work.groups).astype("i4")] if work.groups else []
@@ -358,7 +358,7 @@ def main() -> None:
     """Measure, or write the page anew."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=float, default=1.0, help="size of the array")
-    parser.add_argument("--only", default="", help="works whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="works whose names contain one")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--write", action="store_true", help="only write docs/one-gpu.md anew")
     options = parser.parse_args()
