@@ -256,6 +256,27 @@ def is_face(path: Path) -> bool:
 FACES = [path for path in MODULES if is_face(path) and path.parent != PACKAGE]
 
 
+#: What `da.` may be asked in modules that build graphs.
+OF_DASK = {"array_expr_enabled", "empty", "from_delayed", "broadcast_arrays"}
+OF_DASK |= {"swapaxes", "matmul", "outer", "tensordot"}
+
+
+@pytest.mark.parametrize(
+    "path", [*(PACKAGE / "api").rglob("*.py"), *(PACKAGE / "graph").rglob("*.py")], ids=str
+)
+def test_graphs_are_built_by_functions_of_graphs(path: Path) -> None:
+    """With query planning, those in `dask.array` make expressions of what has become graphs."""
+    called = {
+        node.func.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "da"
+    }
+    assert called - OF_DASK - {"get_axis_num"} == set()
+
+
 @pytest.mark.parametrize("path", FACES, ids=module_name)
 def test_faces_of_folders_hold_no_code(path: Path) -> None:
     for node in ast.parse(path.read_text()).body:

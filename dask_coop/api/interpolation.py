@@ -14,9 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-import dask.array as da
 import numpy as np
-from dask.array.core import Array, blockwise, concatenate, map_blocks
+from dask.array.core import Array, blockwise, concatenate, from_array, map_blocks
 
 from dask_coop import chunks
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -57,7 +56,7 @@ def fill_between(y: Array, x: Any, method: Method) -> Array:
         raise Refused(f"gaps of {y.dtype} are not interpolated")
     if is_masked(y._meta):
         raise Refused("gaps of masked arrays are not interpolated")
-    places = da.from_array(np.asarray(x, "f8"), chunks=(y.chunks[-1],))
+    places = from_array(np.asarray(x, "f8"), chunks=(y.chunks[-1],))
     index, count = tuple(range(y.ndim)), y.numblocks[-1]
     options: Any = {"dtype": "f8", "meta": chunks.zeros_like(y._meta, "f8"), "align_arrays": False}
     # Four numbers of each chunk: its first valid element and its last one, with their positions.

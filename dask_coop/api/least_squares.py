@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.array.core import Array, blockwise, map_blocks
+from dask.array.core import Array, blockwise, from_array, map_blocks
+from dask.array.creation import empty_like
 
 from dask_coop import chunks
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -55,16 +55,22 @@ def fit(matrix: Any, y: Array, rcond: float, least: int = 0) -> tuple[Array, Arr
     """
     if y.dtype.kind not in "iuf" or y.dtype.itemsize > 8 or is_masked(y._meta):
         raise Refused(f"lines of {y.dtype} are not fitted")
+    order = matrix.shape[1]
+    if not y.size:
+        # Dask's rechunk makes empty CuPy chunks NumPy's.
+        sizes = ((order,), *y.chunks[1:])
+        shape = tuple(map(sum, sizes))
+        result = empty_like(y, dtype="f8", shape=shape, chunks=sizes)
+        return result, empty_like(y, dtype="f8", shape=shape[1:], chunks=sizes[1:])
     if max(y.chunks[0]) < _ROWS:
         y = y.rechunk({0: _ROWS})
-    order = matrix.shape[1]
     size = math.comb(order + 2, 2) + 1
     index = tuple(range(y.ndim))
     options: Any = {"dtype": "f8", "meta": chunks.zeros_like(y._meta, np.dtype("f8"))}
     states = blockwise(
         _lift,
         index,
-        *(y, index, da.from_array(matrix, chunks=(y.chunks[0], order)), (0, y.ndim)),
+        *(y, index, from_array(matrix, chunks=(y.chunks[0], order)), (0, y.ndim)),
         adjust_chunks={0: (size,) * y.numblocks[0]},
         concatenate=True,
         **declared_by(y),
@@ -161,7 +167,7 @@ def _solve(state: Any, order: int, rcond: float, least: int) -> Any:
         result[order] = np.where(count > order, entries[order, order] ** 2, np.nan)
     if not regular.all():
         _solve_deficient(result, entries, ~regular, rcond)
-    result[:, (count == 0) | (count < least)] = np.nan
+    result[:, (count == 0) | (count < least) | (squares[0] == 0)] = np.nan
     if (~regular & (count > 0)).any():
         warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=1)
     return result.reshape(len(result), *state.shape[1:])

@@ -423,7 +423,8 @@ def approx_nunique(
     axes = find_axes(axis, x.ndim)
     outputs = {"approx_nunique": (_of_registers, np.dtype("i8"))}
     (counts,) = reduction(op, x, axes, False, split_every, outputs)
-    return np.expand_dims(counts, axes) if keepdims else counts
+    kept = tuple(np.newaxis if d in axes else slice(None) for d in range(x.ndim))
+    return counts[kept] if keepdims else counts
 
 
 def _joined_ranks(keys: Sequence[da.Array], axis: int) -> da.Array:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import asanyarray, concatenate, map_blocks
+from dask.array.creation import zeros_like
 from dask.array.utils import validate_axis
 
 from dask_coop.algebra.monoids import RUN_LENGTHS, RUN_PLACES
@@ -22,7 +23,7 @@ from dask_coop.api.arguments import SplitEvery, as_integer, placed_along, requir
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import RunEvents
 from dask_coop.api.cumulative import cumsum
-from dask_coop.api.scan_arguments import ScanArguments, scan_bound
+from dask_coop.api.scan_arguments import ScanArguments, flags_beside, scan_bound
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import refuse_masked
 from dask_coop.errors import Declined, Refused
@@ -325,7 +326,7 @@ def run_events(
     within = map_blocks(_where, x, numbers, **declared_by(x, numbers), **masked)
     stops = ~x
     if segments is not None:
-        last = _last_of_segments(segments, x.ndim, axis)
+        last = _last_of_segments(segments, x, axis)
         stops |= last if last.ndim == x.ndim else placed_along(last, (axis,), x.ndim)
     sums = cumsum(within, axis, reverse=True, segments=stops, method=method)
     summed = {"dtype": sums.dtype, "meta": sums._meta, "token": "run_events-sum"}
@@ -369,19 +370,19 @@ def _reduce(
 def _lengths(x: da.Array, axis: int, at_ends: bool, method: str, segments: Any) -> da.Array:
     byte, double = np.dtype("u1"), np.dtype("f8")
     if at_ends and segments is not None:
-        segments = _last_of_segments(segments, x.ndim, axis)
+        segments = _last_of_segments(segments, x, axis)
     arguments = ScanArguments(axis, None, method, False, at_ends, False, segments)
     places = scan_bound(Operation(RUN_PLACES, x.dtype, byte), "run_places", x, arguments)
     arguments = arguments._replace(reverse=not at_ends, segments=None)
     return scan_bound(Operation(RUN_LENGTHS, byte, double), "run_lengths", places, arguments)
 
 
-def _last_of_segments(segments: Any, ndim: int, axis: int) -> da.Array:
+def _last_of_segments(segments: Any, x: da.Array, axis: int) -> da.Array:
     """Return the flags of last elements of segments, from those of first ones."""
-    heads = asanyarray(segments)
-    axis = axis if heads.ndim == ndim else 0
+    heads = flags_beside(x, segments)
+    axis = axis if heads.ndim == x.ndim else 0
     first, others = (heads[(slice(None),) * axis + (part,)] for part in (slice(1), slice(1, None)))
-    return da.concatenate([others, da.zeros_like(first)], axis)
+    return concatenate([others, zeros_like(first)], axis)
 
 
 # Inside tasks.

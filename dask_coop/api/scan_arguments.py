@@ -10,6 +10,7 @@ import numpy as np
 from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import MonoidRow
@@ -78,7 +79,7 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     if exclusive and include_initial:
         raise ValueError("exclusive and include_initial exclude one another")
-    heads = None if segments is None else _bool_chunks(segments, x)
+    heads = None if segments is None else flags_beside(x, segments)
     if axis is None:
         flat, axis = flatten(x), 0
         if heads is not None and _fits(heads, x):
@@ -99,11 +100,12 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
     return handle_out(out, graph_scan.scan(op, spec, source, name, method == "recompute"))
 
 
-def _bool_chunks(segments: Any, x: da.Array) -> da.Array:
+def flags_beside(x: da.Array, segments: Any) -> da.Array:
+    """Return `segments`, which must be bool, in chunks of the kind of `x`'s."""
     heads = asanyarray(segments)
     if heads.dtype != np.dtype("?"):
         raise TypeError(f"segments must be of dtype bool, got {heads.dtype}")
-    if not isinstance(segments, da.Array):
+    if not is_dask_collection(segments):
         # Flags in memory go to where the chunks are.
         heads = heads.to_backend(chunks.kind(x._meta))
     require_one_kind("x", x, "segments", heads)

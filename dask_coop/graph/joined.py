@@ -71,6 +71,9 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
     several = [x for x in arrays if x.npartitions > 1]
     if not several or any(x.chunks != several[0].chunks for x in several):
         return None
+    # Results have the chunks of the first array, by which they are cut below.
+    if arrays[0].npartitions == 1:
+        return None
     before = several[0].chunks
     itemsize = max(x.dtype.itemsize for x in several)
     largest = math.prod(map(max, before)) * itemsize

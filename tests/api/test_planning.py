@@ -250,3 +250,39 @@ if __name__ == "__main__":
         same(dc.sum(x.persist()).compute(), y.sum())
 """
     )
+
+
+def test_pairs_runs_filters_and_regions_take_expressions() -> None:
+    run(
+        """
+from scipy import ndimage, signal, stats
+t, hot, regions = np.arange(40.0), x > 1.5, (x * 4).astype("i4") - 4
+of_regions = (y * 4).astype("i4") - 4
+spelt = dc.run_events(hot, x, 0, segments=np.arange(40) % 9 == 0)
+for got, expected in [
+    (dc.polyfit(t, x, 2, w=t + 1), np.polyfit(t, y, 2, w=t + 1)),
+    (dc.polyfit(t, x, 1, cov=True)[1][..., 0], np.polyfit(t, y[:, 0], 1, cov=True)[1]),
+    (dc.linregress(t, x).stderr[0], stats.linregress(t, y[:, 0]).stderr),
+    (dc.cov(x), np.cov(y)),
+    (dc.lfilter([1.0, 2], [1, 0.5], x, 0), signal.lfilter([1.0, 2], [1, 0.5], y, 0)),
+    (
+        dc.lfilter([1.0, 2], [1, 0.5], x, 0, zi=np.ones((1, 30)))[1],
+        signal.lfilter([1.0, 2], [1, 0.5], y, 0, zi=np.ones((1, 30)))[1],
+    ),
+    (dc.ewm_mean(x, 0, halflife=2.0, times=da.arange(40, chunks=9)),
+     dc.ewm_mean(x, 0, halflife=2.0)),
+    (dc.longest_run(hot, 0), dc.longest_run(y > 1.5, 0)),
+    (spelt.sum, dc.run_events(y > 1.5, y, 0, segments=np.arange(40) % 9 == 0).sum),
+    (dc.label(hot)[0], ndimage.label(y > 1.5)[0]),
+    (dc.label(hot[:0])[1], 0),
+    (dc.ndmeasure.mean(x, regions, [1, 2]), ndimage.mean(y, of_regions, [1, 2])),
+    (dc.ndmeasure.maximum_position(x, regions, 1), ndimage.maximum_position(y, of_regions, 1)),
+    (dc.approx_nunique(regions, 0, keepdims=True)[0], [len(set(c)) for c in of_regions.T]),
+    (dc.crosstab(regions, regions).count.sum(0), np.unique(of_regions, return_counts=True)[1]),
+    (dc.binned_statistic(x[:, 0], x[:, 1], "sum", 5).statistic,
+     stats.binned_statistic(y[:, 0], y[:, 1], "sum", 5).statistic),
+]:
+    assert isinstance(got, da.Array)
+    same(*dask.compute(got, expected), rtol=1e-9)
+"""
+    )

@@ -14,6 +14,7 @@ from dask_coop.algebra.bins import Grid, Integers, find_bins
 from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.monoids import COUNTS, REPRODUCIBLE_COUNTS, SUM
 from dask_coop.algebra.operation import Operation, bind
+from dask_coop.algebra.registers import registers
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.cupy import eligibility
 from dask_coop.chunks.distinct import distinct
@@ -59,6 +60,11 @@ def test_operations_that_do_not_suit(op: Operation, spec: ScanSpec | None, text:
 def test_moments_of_a_high_order_do_not_suit() -> None:
     found = eligibility.objection_to_operation(replace(ADD, monoid=moments_up_to(4)))
     assert str(found) == "moments of a high order take several steps a chunk"
+
+
+def test_registers_of_hashes_do_not_suit() -> None:
+    found = eligibility.objection_to_operation(replace(ADD, monoid=registers(8)))
+    assert str(found) == "hashes are in memory, block by block of a chunk"
 
 
 @pytest.mark.parametrize(

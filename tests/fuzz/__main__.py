@@ -201,7 +201,7 @@ def _nested(counts: Counter[str]) -> dict[str, dict[str, int]]:
     """Return counts by engine, and then by family."""
     found: dict[str, dict[str, int]] = {}
     for name, count in sorted(counts.items()):
-        engine, family = name.split()
+        engine, family = name.split(maxsplit=1)
         found.setdefault(engine, {})[family] = count
     return found
 

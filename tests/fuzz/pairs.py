@@ -96,10 +96,10 @@ def _values(
         xx, yy, xy = (sum_ for sum_ in ((w * a).sum(**over) for a in (d * d, e * e, d * e)))
         slope = np.where(n > 1, xy / xx, np.nan)
         r = np.clip(xy / np.sqrt(xx * yy), -1, 1)
-        free = np.where(n > 1, n - 2, np.nan)
-        error = np.where(n == 2, 0, np.sqrt((1 - r) * (1 + r) * yy / xx / free))
+        free = np.where(n > 2, n - 2, np.nan)
+        error = np.sqrt((1 - r) * (1 + r) * yy / xx / free)
         t = -np.abs(r * np.sqrt(free / ((1 - r) * (1 + r)))).astype("f8")
-        p = np.where(n == 2, 0.0, 2 * stdtr(free.astype("f8"), t))
+        p = 2 * stdtr(free.astype("f8"), t)
         return [slope, other - slope * mean, r, p, error, error * np.sqrt(xx / n + mean**2)]
     order = 3 if name == "skew" else 4
     value = (w * d**order).sum(**over) / n / second ** (order / 2)

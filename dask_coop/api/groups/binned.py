@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, blockwise
+from dask.array.core import asanyarray, blockwise, broadcast_to
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
@@ -300,7 +300,7 @@ def _reduced(values: da.Array, numbers: da.Array, names: list[str], n: int) -> l
         counts, _ = groupby_reduce(numbers, numbers, func="count", expected_groups=groups)
         counts = as_dtype(counts, "f8")
         lead = (*values.shape[: values.ndim - numbers.ndim], n)
-        results["count"] = counts if len(lead) == 1 else da.broadcast_to(counts, lead)
+        results["count"] = counts if len(lead) == 1 else broadcast_to(counts, lead)
     if "sum" in names:
         zero: dict[str, Any] = {"fill_value": 0, "min_count": 0, "dtype": "f8"}
         results["sum"], _ = groupby_reduce(

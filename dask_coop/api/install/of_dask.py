@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array import reductions
 from dask.array.core import Array, asanyarray
@@ -125,7 +124,7 @@ def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
     """Return a histogram; edges given as a list become lazy, as in Dask."""
     counts, edges = _served(histogram.histogram)(a, *args, **kwargs)
     bins = args[0] if args else kwargs.get("bins")
-    return counts, da.asanyarray(edges) if isinstance(bins, list | tuple) else edges
+    return counts, asanyarray(edges) if isinstance(bins, list | tuple) else edges
 
 
 def _in_memory(edges: Any) -> Any:

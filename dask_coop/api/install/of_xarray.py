@@ -174,15 +174,15 @@ def _weighted(name: str) -> Any:
 
         def of_arrays(data: Any, weights: Any) -> Any:
             x, w = asanyarray(data), asanyarray(weights)
-            # Broadcast chunk by chunk: an array as large as the data would lie in the graph.
-            w = placed_along(w, da.get_axis_num(order), da.ndim)
-            w = beside("weights", w, x)
-            arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
-            (result,) = average.weighted(statistic, x, w, arguments, like.dtype)
+            with counted(name, x):
+                # Broadcast chunk by chunk: an array as large as the data would lie in the graph.
+                w = placed_along(w, da.get_axis_num(order), da.ndim)
+                w = beside("weights", w, x)
+                arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
+                (result,) = average.weighted(statistic, x, w, arguments, like.dtype)
             return result
 
-        with counted(name, da.data):
-            result = taking_arrays(of_arrays)(da.data, weights.variable.transpose(*order).data)
+        result = taking_arrays(of_arrays)(da.data, weights.variable.transpose(*order).data)
         return like.copy(data=result)
 
     return weigh
@@ -209,11 +209,10 @@ def _covary(
     axes = tuple(sorted(da_a.get_axis_num(dims)))
 
     def of_arrays(a: Any, b: Any) -> Any:
-        return regression.between(method, asanyarray(a), asanyarray(b), axes, ddof, like.dtype)
+        with counted(method, a):
+            return regression.between(method, asanyarray(a), asanyarray(b), axes, ddof, like.dtype)
 
-    with counted(method, da_a.data):
-        result = taking_arrays(of_arrays)(da_a.data, da_b.data)
-    return like.copy(data=result)
+    return like.copy(data=taking_arrays(of_arrays)(da_a.data, da_b.data))
 
 
 def _covaries_lazily(da_a: Any, da_b: Any, *args: Any, **kwargs: Any) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
@@ -269,7 +270,7 @@ class _Replay(NamedTuple):
 def _replayed(call: ReductionState, states: list[Any], options: dict[str, Any]) -> _Replay:
     """Call the function of a state once more, and answer its step by the states."""
     noted: Any = _Noted([state.fields for state in states])
-    x = da.zeros(call.shape, dtype=call.dtype, chunks=-1)
+    x = zeros(call.shape, dtype=call.dtype, chunks=-1)
     with executor.running(noted):
         result = strict(FUNCTIONS[call.function])(x, **call.options | options)
     return _Replay(noted.steps[0], result)

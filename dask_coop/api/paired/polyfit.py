@@ -6,9 +6,9 @@ from fractions import Fraction
 from math import comb
 from typing import Any, Literal
 
-import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray, map_blocks
+from dask.array.core import Array, asanyarray, from_array, map_blocks
+from dask.array.numpy_compat import moveaxis
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
@@ -115,7 +115,7 @@ def polyfit(
     matrix, back = _conditioned(at, order)
     if weights is not None:
         matrix = matrix * weights[:, np.newaxis]
-        beside = da.from_array(weights, chunks=(lines.chunks[along],))
+        beside = from_array(weights, chunks=(lines.chunks[along],))
         lines = map_blocks(
             _weighed,
             lines,
@@ -123,7 +123,7 @@ def polyfit(
             dtype="f8",
             meta=chunks.zeros_like(lines._meta, np.dtype("f8")),
         )
-    lines = da.moveaxis(lines, along, 0)
+    lines = moveaxis(lines, along, 0)
     lines = rechunk(lines, (tuple(m for m in lines.chunks[0] if m), *lines.chunks[1:]))
     least = n if nan_policy == "propagate" else 0
     scaled, residuals = least_squares.fit(matrix, lines, limit, least)
@@ -136,7 +136,7 @@ def polyfit(
         inverse = back @ np.linalg.inv(np.linalg.qr(matrix, mode="r"))
         base = inverse @ inverse.T
         if cov == "unscaled":
-            return coefficients, da.from_array(base[(..., *(np.newaxis,) * (lines.ndim - 1))])
+            return coefficients, from_array(base[(..., *(np.newaxis,) * (lines.ndim - 1))])
         return coefficients, _outer(base, residuals / (n - order))
     return coefficients
 

@@ -11,6 +11,7 @@ from dask.array.core import asanyarray
 from dask_coop import chunks
 from dask_coop.api.arguments import rechunk, require_known_sizes
 from dask_coop.api.call.public import public
+from dask_coop.api.sums import count_nonzero
 from dask_coop.graph.pictures import regions
 
 
@@ -75,7 +76,7 @@ def label(x: Any, structure: Any = None) -> tuple[da.Array, da.Array]:
     if not x.size:
         like = chunks.zeros_like(x._meta, np.dtype("i4"))
         labels = x.map_blocks(np.zeros_like, "i4", dtype="i4", meta=like)
-        return labels, labels.sum(dtype="i8")
+        return labels, count_nonzero(labels)
     # Else chunks on both sides of an empty one would not be neighbours.
     sizes = tuple(tuple(n for n in lengths if n) for lengths in x.chunks)
     labels, count = regions.label(rechunk(x, sizes), near)

@@ -25,7 +25,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray, blockwise, map_blocks
+from dask.array.core import Array, asanyarray, blockwise, broadcast_to, map_blocks
+from dask.array.creation import arange
+from dask.array.numpy_compat import moveaxis
+from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 
@@ -169,7 +172,7 @@ def minimum_position(input: Any, labels: Any = None, index: Any = None) -> da.Ar
     The last axis has an index for each axis of the picture.
     """
     (at,) = _extrema("minimum_position", input, labels, index, ["argmin"])
-    return _places(at, np.shape(input))
+    return _places(at, _shape(input))
 
 
 @_of_graphs
@@ -179,7 +182,7 @@ def maximum_position(input: Any, labels: Any = None, index: Any = None) -> da.Ar
     The last axis has an index for each axis of the picture.
     """
     (at,) = _extrema("maximum_position", input, labels, index, ["argmax"])
-    return _places(at, np.shape(input))
+    return _places(at, _shape(input))
 
 
 @_of_graphs
@@ -189,7 +192,7 @@ def extrema(
     """Return minima, maxima and the places of both, in one read."""
     funcs = ["min", "max", "argmin", "argmax"]
     low, high, first, last = _extrema("extrema", input, labels, index, funcs)
-    shape = np.shape(input)
+    shape = _shape(input)
     return low, high, _places(first, shape), _places(last, shape)
 
 
@@ -206,7 +209,7 @@ def center_of_mass(input: Any, labels: Any = None, index: Any = None) -> da.Arra
     coordinates = [
         argument
         for axis, sizes in enumerate(x.chunks)
-        for argument in (da.arange(x.shape[axis], chunks=(sizes,)), (axis,))
+        for argument in (arange(x.shape[axis], chunks=(sizes,)), (axis,))
     ]
     moments = blockwise(
         _moments,
@@ -221,7 +224,7 @@ def center_of_mass(input: Any, labels: Any = None, index: Any = None) -> da.Arra
     options = {"dtype": "f8", **_ZERO}
     (sums,) = _measured("center_of_mass", moments, labels, index, ["sum"], 1, **options)
     centres = sums.map_blocks(_divided, chunks=((x.ndim,), *sums.chunks[1:]), dtype="f8")
-    return da.moveaxis(centres, 0, -1)
+    return moveaxis(centres, 0, -1)
 
 
 @_of_graphs
@@ -240,10 +243,10 @@ def histogram(
     _require_lengths("histogram", input=x, labels=labels)
     labels, groups, inverse = _wanted("histogram", labels, index)
     if not groups.size:
-        return da.zeros((*inverse.shape, bins), dtype="i8")
+        return zeros((*inverse.shape, bins), dtype="i8")
     # A bin for each label, and one between any two.
     sides = np.stack([groups, groups + 0.5], 1).reshape(-1)
-    beside = da.broadcast_to(asanyarray(labels), x.shape).rechunk(x.chunks)
+    beside = broadcast_to(asanyarray(labels), x.shape).rechunk(x.chunks)
     counts, *_ = histogram2d(_alike(beside, x), x, [sides, edges])
     return counts.astype("i8")[::2][inverse.reshape(-1)].reshape(*inverse.shape, bins)
 
@@ -264,7 +267,7 @@ def find_objects(labels: Any, max_label: int = 0) -> Delayed:
     coordinates = [
         argument
         for axis, sizes in enumerate(x.chunks)
-        for argument in (da.arange(x.shape[axis], chunks=(sizes,)), (axis,))
+        for argument in (arange(x.shape[axis], chunks=(sizes,)), (axis,))
     ]
     places = blockwise(
         _coordinates,
@@ -329,7 +332,7 @@ def _measured(
         inverse = np.zeros((), "i8")
     else:
         labels, groups, inverse = _wanted(caller, labels, index)
-    shape = np.shape(labels)
+    shape = _shape(labels)
     if len(shape) != x.ndim - rows or any(
         n not in (1, length) for n, length in zip(shape, x.shape[rows:], strict=True)
     ):
@@ -337,7 +340,7 @@ def _measured(
             f"{caller} takes labels in the shape of the picture, {x.shape[rows:]}, got {shape}"
         )
     if not groups.size:
-        return [da.zeros((*x.shape[:rows], *inverse.shape), dtype="f8") for _ in funcs]
+        return [zeros((*x.shape[:rows], *inverse.shape), dtype="f8") for _ in funcs]
     results, _ = groupby_reduce(x, labels, func=[*funcs], expected_groups=groups, **options)
     before = (slice(None),) * rows
     if not inverse.ndim:
@@ -367,6 +370,11 @@ def _wanted(caller: str, labels: Any, index: Any) -> tuple[Any, Any, Any]:
     index = np.asarray(index)
     groups, inverse = np.unique(index, return_inverse=True)
     return labels, groups, inverse.reshape(index.shape)
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    # NumPy's function would look for one of Dask's, which query planning lacks.
+    return x.shape if is_dask_collection(x) else np.shape(x)
 
 
 def _places(at: da.Array, shape: tuple[int, ...]) -> da.Array:

@@ -7,6 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.core import Array, asanyarray, broadcast_to
+from dask.array.numpy_compat import moveaxis
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
@@ -85,9 +86,9 @@ def lfilter(
     if before is not None:
         shape = (*x.shape[:along], sum(of.orders), *x.shape[along + 1 :])
         before = _broadcast("lfilter", before, x, shape)
-        before = _in_chunks(da.moveaxis(before, along, 0), x, of)
+        before = _in_chunks(moveaxis(before, along, 0), x, of)
     y, after = filtered(of, x, before, "lfilter", method == "sequential")
-    return y if after is None else (y, as_dtype(da.moveaxis(after, 0, along), dtype))
+    return y if after is None else (y, as_dtype(moveaxis(after, 0, along), dtype))
 
 
 @public("blockwise", dask=False)
@@ -141,14 +142,14 @@ def sosfilt(
     others = (*x.shape[:along], *x.shape[along + 1 :])
     if before is not None:
         shape = (len(rows), *x.shape[:along], 2, *x.shape[along + 1 :])
-        before = da.moveaxis(_broadcast("sosfilt", before, x, shape), along + 1, 1)
+        before = moveaxis(_broadcast("sosfilt", before, x, shape), along + 1, 1)
         whole = rechunk(before, ((len(rows),), (2,), *before.chunks[2:]))
         before = _in_chunks(reshaped(whole, (2 * len(rows), *others)), x, of)
     y, after = filtered(of, x, before, "sosfilt", method == "sequential")
     if after is None:
         return y
     after = reshaped(after, (len(rows), 2, *others))
-    return y, as_dtype(da.moveaxis(after, 1, along + 1), dtype)
+    return y, as_dtype(moveaxis(after, 1, along + 1), dtype)
 
 
 def _coefficients(name: str, argument: str, values: Any, ndim: int) -> np.ndarray[Any, Any]:

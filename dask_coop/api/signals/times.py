@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.core import Array, asanyarray, concatenate, map_blocks
 from dask.base import is_dask_collection
@@ -131,7 +130,7 @@ def with_decays(
     if not is_dask_collection(times) and not (np.asarray(times) == np.asarray(times)).all():
         raise ValueError(f"times of {name} must not be missing")
     steps = (at[1:] - at[:-1]) / unit
-    decays = concatenate([da.ones(min(1, len(at))), kept**steps])
+    decays = concatenate([(at[:1] - at[:1]) / unit + 1, kept**steps])
     decays = placed_along(rechunk(decays, (x.chunks[axis],)), (axis,), x.ndim)
     options = {
         "ignore_na": ignore_na,

@@ -14,6 +14,7 @@ from typing import Any
 from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.registers import Registers
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.strategies import AUTO, MULTICHUNK
 from dask_coop.chunks.distinct import Distinct
@@ -39,6 +40,8 @@ def objection_to_operation(op: Operation) -> Objection | None:
         return Objection("moments of a high order take several steps a chunk")
     if isinstance(op.monoid, Distinct):
         return Objection("the number of distinct values is not known in advance")
+    if isinstance(op.monoid, Registers):
+        return Objection("hashes are in memory, block by block of a chunk")
     if not op.monoid.commutative:
         return Objection(f"{op.monoid.name} does not commute")
     return _objection_to_strategy(op)
