@@ -381,6 +381,114 @@ template <typename T> struct Var {
   }
 };
 
+// Pairs lie in complex numbers: an element and its weight, or elements of two variables.
+template <typename T> struct MeanOfPairs {
+  struct State { double total, weight; };
+  __device__ static State identity() { return {0, 0}; }
+  using Lift = OneByOne<MeanOfPairs, T>;
+  __device__ static State lift(T x) { return {double(x.re) * double(x.im), double(x.im)}; }
+  __device__ static State combine(State a, State b) { return {a.total + b.total, a.weight + b.weight}; }
+};
+
+// A mean, its rounding error, and the sum of squared deviations.
+struct Variable {
+  double mean, rounding, squares;
+
+  // Of weighted deviations from a shift, and of their squares.
+  __device__ static Variable of(double shift, double first, double second, double weight) {
+    double rest = weight == 0 ? first : first / weight, mean = shift + rest, by = mean - shift;
+    double squares = second - first * rest;
+    double rounding = is_finite(mean) ? (shift - (mean - by)) + (rest - by) : 0;
+    return {mean, rounding, squares < 0 ? 0 : squares};
+  }
+  // Of two sides, of which the second has a fraction of the weight; and the distance of their means.
+  __device__ static Variable merged(Variable a, Variable b, double before, double fraction, double* apart) {
+    *apart = (b.mean - a.mean) + (b.rounding - a.rounding);
+    double step = a.rounding + *apart * fraction, mean = a.mean + step, by = mean - a.mean;
+    double rounding = is_finite(mean) ? (a.mean - (mean - by)) + (step - by) : 0;
+    return {mean, rounding, a.squares + b.squares + *apart * (*apart * (before * fraction))};
+  }
+};
+
+template <typename T> struct VarOfPairs {
+  struct State {
+    double weight;
+    Variable x;
+  };
+  __device__ static State identity() { return {}; }
+
+  struct Lift {
+    double shift = 0, weight = 0, first = 0, second = 0;
+    bool seen = false;
+    __device__ void add(T x, int) {
+      if (!seen && x.im != 0) {
+        shift = x.re;
+        seen = true;
+      }
+      double value = double(x.re) - shift, part = value * x.im;
+      weight += x.im;
+      first += part;
+      second += part * value;
+    }
+    __device__ State state(i64) const {
+      // What has no weight may still be infinite.
+      if (weight == 0) return {0, {0 * shift + first, 0, 0 * shift + second}};
+      return {weight, Variable::of(shift, first, second, weight)};
+    }
+  };
+
+  __device__ static State combine(State a, State b) {
+    if (a.weight == 0 || b.weight == 0) {
+      State some = b.weight == 0 ? a : b, none = b.weight == 0 ? b : a;
+      some.x.squares += none.x.squares;
+      some.x.mean += none.x.squares;
+      return some;
+    }
+    double weight = a.weight + b.weight, apart;
+    return {weight, Variable::merged(a.x, b.x, a.weight, b.weight / weight, &apart)};
+  }
+};
+
+// Counts, means, and products of deviations of two variables.
+template <typename T> struct CoMoments {
+  struct State {
+    double count;
+    Variable x, y;
+    double products;
+  };
+  __device__ static State identity() { return {}; }
+
+  struct Lift {
+    double shift_x = 0, shift_y = 0, x = 0, y = 0, xx = 0, yy = 0, xy = 0;
+    // A thread reads far fewer than 2^32 elements.
+    unsigned count = 0;
+    __device__ void add(T pair, int) {
+      if (count == 0) shift_x = pair.re, shift_y = pair.im;
+      ++count;
+      double a = double(pair.re) - shift_x, b = double(pair.im) - shift_y;
+      x += a;
+      y += b;
+      xx += a * a;
+      yy += b * b;
+      xy += a * b;
+    }
+    __device__ State state(i64) const {
+      if (count == 0) return identity();
+      double n = count;
+      return {n, Variable::of(shift_x, x, xx, n), Variable::of(shift_y, y, yy, n), xy - x * (y / n)};
+    }
+  };
+
+  __device__ static State combine(State a, State b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    double count = a.count + b.count, fraction = b.count / count, by_x, by_y;
+    Variable x = Variable::merged(a.x, b.x, a.count, fraction, &by_x);
+    Variable y = Variable::merged(a.y, b.y, a.count, fraction, &by_y);
+    return {count, x, y, a.products + b.products + by_x * (by_y * (a.count * fraction))};
+  }
+};
+
 // Count, NaN count, extrema, sum, mean and sum of squared deviations in one read, NaN left out.
 template <typename T> struct Moments {
   using A = typename accumulator<T>::type;

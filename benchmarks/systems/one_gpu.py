@@ -153,9 +153,7 @@ def pairs() -> dict[str, Work]:
             beside=True,
         ),
         "var, weights": _few_chunks(lambda m, x, w: m.var(x, weights=w), beside=True),
-        "linregress": _few_chunks(
-            lambda m, x, y: m.linregress(y.reshape(-1), x.reshape(-1)).slope, beside=True
-        ),
+        "linregress": _few_chunks(lambda m, x, y: m.linregress(y, x).slope, of="line", beside=True),
         "cov of 64 variables": _few_chunks(
             lambda m, x, _: m.cov(x, rowvar=False),
             lambda x: cupy.cov(x, rowvar=False),

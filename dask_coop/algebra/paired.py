@@ -11,7 +11,8 @@ D. H. D. West, "Updating Mean and Variance Estimates: An Improved Method" (1979)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,10 @@ def merge_products(a: Products, b: Products) -> Products:
 
 @dataclass(frozen=True, eq=False)
 class Paired(MonoidRow):
-    """A monoid of pairs of elements, whose second comes in the place of the mask; no functor."""
+    """A monoid of pairs of elements, whose second comes in the place of the mask.
+
+    The functor is that of `of_complex`.
+    """
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as the call that finds it, so that tasks stay small and `is` holds."""
@@ -106,18 +110,31 @@ WEIGHTED_MEAN = Paired(
     "weighted_mean",
     (Field("total", "float", zero, np.add), Field("weight", "float", zero, np.add)),
     "biufc",
-    "",
+    "MeanOfPairs",
 )
 WEIGHTED_VAR = Paired(
-    "weighted_var", (_WEIGHT, *_variable("x")), "biuf", "", _merge_moments, output=mean_dtype
+    "weighted_var",
+    (_WEIGHT, *_variable("x")),
+    "biuf",
+    "VarOfPairs",
+    _merge_moments,
+    output=mean_dtype,
 )
 #: Counts, means, squares and products of two variables.
 COMOMENTS = Paired(
     "comoments",
     (_WEIGHT, *_variable("x"), *_variable("y"), Field("products", "real", zero, np.add)),
     "biuf",
-    "",
+    "CoMoments",
     _merge_moments,
     output=mean_dtype,
 )
 _ROWS = {row.name: row for row in (WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS)}
+
+
+@cache
+def of_complex(row: Paired) -> MonoidRow:
+    """Return the row whose pairs of real numbers lie in complex ones."""
+    fields = tuple(replace(field, role="real") for field in row.fields)
+    options: Any = ("skipna",) if row is COMOMENTS else ()
+    return MonoidRow(f"{row.name}_of_complex", fields, "c", row.functor, row.merge, options=options)

@@ -68,13 +68,18 @@ def bits_for(error: float) -> int:
     return max(FEWEST_BITS, math.ceil(2 * math.log2(_ERROR / error)))
 
 
-def places(x: Array, bits: int) -> tuple[Array, Array]:
-    """Return the register of each element, int64, and the number to keep there, int32."""
-    keys = keys_of(x.view("u1") if x.dtype.kind == "b" else x)
+def keys(x: Array) -> Array:
+    """Return unsigned integers that are equal where elements are: -0.0 and 0.0, and all NaN."""
+    found = keys_of(x.view("u1") if x.dtype.kind == "b" else x)
     if x.dtype.kind == "f":
         # The keys of -0.0 and 0.0 are neighbours.
-        keys = keys + (keys == (1 << 8 * x.itemsize - 1) - 1).astype(keys.dtype)
-    hashed = keys.astype("u8") + np.uint64(STEP)
+        found = found + (found == (1 << 8 * x.itemsize - 1) - 1).astype(found.dtype)
+    return found
+
+
+def places(x: Array, bits: int) -> tuple[Array, Array]:
+    """Return the register of each element, int64, and the number to keep there, int32."""
+    hashed = keys(x).astype("u8") + np.uint64(STEP)
     hashed = (hashed ^ hashed >> np.uint64(30)) * np.uint64(FIRST)
     hashed = (hashed ^ hashed >> np.uint64(27)) * np.uint64(SECOND)
     hashed = hashed ^ hashed >> np.uint64(31)

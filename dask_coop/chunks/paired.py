@@ -36,6 +36,9 @@ Array = Any
 #: the product is small beside what is done to its result.
 _BLOCK, _SAMPLES = 1 << 16, 64
 
+#: The products of matrices into which one is cut on a GPU.
+_BATCHES = 512
+
 #: The rows from which on sums of rows are fast in any order of their elements.
 _MANY = 16
 
@@ -86,8 +89,7 @@ def _of_block(
         right = left if b is None else _deviations(b, weights, total, root)
         mean, short, rows = left
         other, other_short, columns = right
-        # BLAS computes half of the product of real rows with themselves.
-        product = rows @ (columns.conj() if columns.dtype.kind == "c" else columns).T
+        product = _product(rows, columns.conj() if columns.dtype.kind == "c" else columns)
         product -= (total * short)[:, np.newaxis] * other_short.conj()
         return Products(total, squares, mean, short, other, other_short, product)
 
@@ -98,12 +100,41 @@ def _deviations(
     """Return means of rows, their rounding errors, and weighted deviations from the means."""
     x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
     some = choose(total == 0, 1.0, total)
-    mean = (x.sum(1) if weights is None else x @ weights) / some
+    mean = (_sums(x) if weights is None else x @ weights) / some
     deviations = x - mean[:, np.newaxis]
-    short = (deviations.sum(1) if weights is None else deviations @ weights) / some
+    short = (_sums(deviations) if weights is None else deviations @ weights) / some
     if root is not None:
         deviations *= root
     return mean, short, deviations
+
+
+def _sums(x: Array) -> Array:
+    """Return the sums of rows."""
+    if (kind := chunks.kind(x)) == "numpy":
+        return x.sum(1)
+    (sums,) = chunks.backend_of(x).lift(Operation(SUM, x.dtype, x.dtype), x, (1,))
+    return _moved(sums, kind)
+
+
+def _product(rows: Array, columns: Array) -> Array:
+    """Return ``rows @ columns.T``."""
+    n, most = rows.shape[1], max(len(rows), len(columns))
+    number = min(_BATCHES, n // max(1, _SAMPLES * most))
+    if chunks.kind(rows) == "numpy" or number < 2:
+        # BLAS computes half of the product of real rows with themselves.
+        return rows @ columns.T
+    # Else few rows would keep few multiprocessors busy.
+    size = n // number
+    a, b = (_batches(x[:, : number * size], number) for x in (rows, columns))
+    beyond = rows[:, number * size :] @ columns[:, number * size :].T
+    return (a @ b.swapaxes(1, 2)).sum(0) + beyond
+
+
+def _batches(x: Array, number: int) -> Array:
+    """Return matrices of a number of equal spans of columns."""
+    if x.strides[0] <= x.strides[1]:
+        return x.T.reshape(number, -1, len(x)).swapaxes(1, 2)
+    return x.reshape(len(x), number, -1).swapaxes(0, 1)
 
 
 def lift(

@@ -337,6 +337,17 @@ def test_what_shapes_refuse() -> None:
         dc.kurtosis(x * 1j)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_products_in_batches_are_those_of_the_whole(
+    order: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = (numbers(n, 20_001, seed=n).astype(dtype, order=order) for n in (5, 7))
+    whole = paired._product(a, b)
+    monkeypatch.setattr(paired.chunks, "kind", lambda x: "cupy")
+    np.testing.assert_allclose(paired._product(a, b), whole, rtol=1e-9, atol=1e-9)
+
+
 # Lines through points.
 
 

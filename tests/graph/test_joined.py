@@ -53,8 +53,33 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "quantiles": lambda x, _: dc.quantile(x, [0.1, 0.5], axis=1),
     "groups": lambda x, by: dc.groupby_reduce(x, by, func="mean", expected_groups=np.arange(5))[0],
     "known groups": lambda x, _: dc.groupby_reduce(x, np.arange(60) % 5, func="max")[0],
+    "sort": lambda x, _: dc.sort(x, axis=0),
+    "sort of all": lambda x, _: dc.sort(x, axis=None),
+    "order": lambda x, _: dc.argsort(x, axis=1),
+    "order by two keys": lambda x, by: dc.lexsort((x, by), axis=0),
+    "ranks": lambda x, _: dc.rankdata(x, axis=1),
+    "ranks of all": lambda x, _: dc.rankdata(x),
+    "deviations": lambda x, _: dc.mad_std(x, axis=0),
+    "deviation of all": lambda x, _: dc.median_abs_deviation(x, None),
+    "pairs of values": lambda x, by: dc.crosstab(by, by).count,
+    "percentile of a score": lambda x, _: dc.percentileofscore(x, 0.5),
+    "covariances": lambda x, _: dc.cov(x),
+    "covariances of columns": lambda x, _: dc.cov(x, rowvar=False),
+    "correlations": lambda x, _: dc.corrcoef(x),
+    "fits": lambda x, _: dc.polyfit(np.arange(100.0), x, 2),
+    "binned": lambda x, by: dc.binned_statistic(x, by, "mean", 5, (0, 1)).statistic,
+    "numbers of bins": lambda x, by: dc.binned_statistic_2d(x, by, x, "sum", 5).binnumber,
+    "labels": lambda x, by: dc.label(by)[0],
+    "number of labels": lambda x, by: dc.label(by)[1],
+    "filter": lambda x, _: dc.lfilter([1.0, 2.0], [1.0, 0.5], x, 0),
+    "delays": lambda x, _: dc.lfilter([1.0, 2.0], [1.0, 0.5], x, 0, zi=np.ones((1, 60)))[1],
+    "sections": lambda x, _: dc.sosfilt([[1.0, 2.0, 0.0, 1.0, 0.5, 0.0]], x, 1),
     "scan of groups": lambda x, _: dc.groupby_scan(x, np.arange(60) % 5, func="cumsum"),
 }
+
+#: Those that gather lines, or flatten arrays, in chunks of their own.
+MERGING = {"quantiles", "scan of groups", "flat", "sort", "order", "order by two keys"}
+MERGING |= {"ranks of all", "deviations"}
 
 
 @pytest.fixture
@@ -92,7 +117,7 @@ def test_results_and_their_chunks_are_those_of_the_array(
     assert count(result)
     known = all(n == n for along in wanted.chunks for n in along)
     # These merge chunks themselves.
-    merging = name in ("quantiles", "scan of groups", "flat") and chunks != (10, 60)
+    merging = name in MERGING and chunks != (10, 60)
     assert result.chunks == wanted.chunks or not known or merging
     assert result.dtype == wanted.dtype
     got, expected = dask.compute(result, wanted, scheduler="sync")

@@ -79,7 +79,10 @@ HISTOGRAMS: dict[str, type[Any]] = {
 _JOINS = {
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
     *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
-    *("digitize", "isin", "unique", "value_counts"),
+    *("digitize", "isin", "unique", "value_counts", "crosstab", "percentileofscore", "cov"),
+    *("corrcoef", "polyfit", "binned_statistic", "binned_statistic_2d", "binned_statistic_dd"),
+    *("sort", "argsort", "lexsort", "rankdata", "median_abs_deviation", "mad_std"),
+    *("label", "lfilter", "sosfilt"),
 }
 
 #: The modules whose frames tracebacks leave out.

@@ -22,22 +22,22 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.algebra.paired import Paired
-from dask_coop.algebra.registers import Registers
+from dask_coop.algebra.paired import COMOMENTS, Paired, of_complex
+from dask_coop.algebra.registers import FIRST, SECOND, STEP, Registers, keys
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks import paired, registers
+from dask_coop.chunks import paired
 from dask_coop.chunks.cupy import topk, unique
 from dask_coop.chunks.cupy.arrays import contiguous, deliver, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.paired import powers
-from dask_coop.chunks.states import reduce_along
+from dask_coop.chunks.states import as_lines, reduce_along
 
 Array = Any
 
-#: The elements whose hashes are in memory at a time: some hundred bytes each.
-_HASHED = 1 << 24
+#: The elements whose keys are in memory at a time.
+_HASHED = 1 << 26
 
 #: Plain dtypes as large as a Masked<T> of kernels/monoids.cuh, by the size of T.
 _PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
@@ -48,12 +48,11 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     with x.device:
         x = cast(x, op.element)
         if isinstance(op.monoid, Paired):
-            return _on_one_side(paired.lift(lift, op, x, cupy.asarray(where), axes))
+            return _lift_pairs(op, x, cupy.asarray(where), axes)
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Registers):
-            arguments = op.monoid, x, axes, cupy.zeros, cupy.maximum.at, _HASHED
-            return tuple(map(deliver, registers.lift_by_blocks(*arguments)))
+            return _lift_registers(op.monoid, x, axes)
         if isinstance(op.monoid, Distinct):
             return unique.distinct(op, op.monoid, x)
         if isinstance(op.monoid, Powers):
@@ -119,6 +118,61 @@ def _apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array
     pairs[..., 0] = x
     pairs.view(f"u{x.dtype.itemsize}")[..., 1] = where
     return replace(op, masked=True), pairs.view(_PAIRS[x.dtype.itemsize])[..., 0]
+
+
+#: The hashes are those of `registers.places`. Few elements change a register that has seen some.
+_FILL = cupy.ElementwiseKernel(
+    "K key, int64 begin, int64 n, int32 bits, uint64 step, uint64 first, uint64 second",
+    "raw uint32 table",
+    """unsigned long long h = (unsigned long long)key + step;
+    h = (h ^ h >> 30) * first;
+    h = (h ^ h >> 27) * second;
+    h ^= h >> 31;
+    unsigned rank = 1 + __clzll((long long)(h << bits | 1ull << (bits - 1)));
+    unsigned* kept = &table[((begin + i) / n << bits) + (long long)(h >> (64 - bits))];
+    if (*(volatile unsigned*)kept < rank) atomicMax(kept, rank)""",
+    "dask_coop_registers",
+)
+
+
+def _lift_registers(monoid: Registers, x: Array, axes: tuple[int, ...]) -> State:
+    """Return the registers of a chunk over `axes`."""
+    lines = as_lines(x, axes)
+    *kept, n = lines.shape
+    flat = lines.reshape(-1)
+    table = cupy.zeros(math.prod(kept) << monoid.bits, "u4")
+    for begin in range(0, flat.size, _HASHED):
+        some = keys(flat[begin : begin + _HASHED])
+        _FILL(some, begin, n, monoid.bits, STEP, FIRST, SECOND, table)
+    return (deliver(table.astype("u1").reshape(*kept, monoid.entries)),)
+
+
+#: A CuPy kernel for any two dtypes, which broadcasts.
+_IN_COMPLEX = cupy.ElementwiseKernel(
+    "T x, U y, bool skips",
+    "C pair",
+    """bool gone = skips && x != x;
+    pair = C(gone ? typename C::value_type(0) : (typename C::value_type)x,
+             gone ? typename C::value_type(0) : (typename C::value_type)y)""",
+    "dask_coop_in_complex",
+)
+
+
+def _lift_pairs(op: Operation, x: Array, y: Array, axes: tuple[int, ...]) -> State:
+    """Reduce pairs of elements over `axes` to a state of a monoid of `algebra.paired`."""
+    shape = cupy.broadcast(x, y).shape
+    if op.element.kind == "c" or not math.prod(shape):
+        return _on_one_side(paired.lift(lift, op, x, y, axes))
+    y = cast(y, op.element)
+    narrow = op.element.kind == "f" and op.element.itemsize <= 4
+    pairs = cupy.empty(shape, "c8" if narrow else "c16")
+    row, of_two = of_complex(op.monoid), op.monoid is COMOMENTS
+    # An element that is left out has no weight, but a weight may be NaN.
+    _IN_COMPLEX(x, y, op.skipna and not of_two, pairs)
+    double = np.dtype("f8")
+    return _on_one_side(
+        lift(Operation(row, pairs.dtype, double, op.skipna and of_two), pairs, axes)
+    )
 
 
 def _lift_parts(op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:

@@ -46,6 +46,7 @@ from dask_coop.chunks.cupy.programs_list import (
     matmuls,
     multichunk_scan,
     multichunks,
+    pairs,
     reductions,
     scanned,
     scans,
@@ -228,6 +229,7 @@ def everything() -> list[str]:
                 sources.update(dict.fromkeys(warm(group, dtype, _H200)))
     sources.update(dict.fromkeys(all_scans()))
     sources.update(dict.fromkeys(gaps()))
+    sources.update(dict.fromkeys(pairs()))
     sources.update(dict.fromkeys(selections()))
     sources.update(dict.fromkeys(frames.programs()))
     sources.update(dict.fromkeys(frames.unpackings()))

@@ -35,6 +35,7 @@ from dask_coop.algebra.monoids import (
     size_dtype,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
+from dask_coop.algebra.paired import COMOMENTS, WEIGHTED_MEAN, WEIGHTED_VAR, of_complex
 from dask_coop.algebra.runs import Statistic, runs
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import custom as custom_monoid
@@ -310,19 +311,28 @@ def _spread(statistic: str, adjust: bool) -> MonoidRow:
     return weighted_spread(statistic, 0.1, adjust, False, False)
 
 
+def pairs() -> Iterator[str]:
+    """Yield the programs of weighted means and of moments of two variables."""
+    double = np.dtype("f8")
+    for row in (WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS):
+        for dtype in map(np.dtype, ("c8", "c16")):
+            for skipna in skips(of_complex(row)):
+                yield from reductions(Operation(of_complex(row), dtype, double, skipna))
+
+
 def gaps() -> Iterator[str]:
     """Yield the programs of series with gaps and of runs, with some limits, weights and lengths."""
     fills = fill(None), fill(3)
     means: list[MonoidRow] = [weighted_mean(0.1, of, not of) for of in (True, False)]
     means += [weighted_sum(0.1, False), *(_spread(name, True) for name in ("var", "std"))]
     means.append(_spread("var", False))
-    pairs = _spread("cov", True), _spread("corr", True), _spread("cov", False)
+    of_two = _spread("cov", True), _spread("corr", True), _spread("cov", False)
     listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
     listed += ((monoid, "f2 f4 f8") for monoid in means)
-    listed += ((monoid, "c8 c16") for monoid in pairs)
+    listed += ((monoid, "c8 c16") for monoid in of_two)
     for monoid, names in listed:
         for dtype in map(np.dtype, names.split()):
-            output = size_dtype(dtype) if monoid in pairs else dtype
+            output = size_dtype(dtype) if monoid in of_two else dtype
             op = Operation(monoid, dtype, output)
             yield from reductions(op)
             yield from scans(op)

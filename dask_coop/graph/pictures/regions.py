@@ -20,7 +20,7 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
-from dask.array.core import Array
+from dask.array.core import Array, new_da_object
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
@@ -56,9 +56,15 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
     # SciPy's dtype.
     dtype = np.dtype("i4" if x.size < 2**31 - 2 else "i8")
     name, blocks = f"label-{token}", [*itertools.product(*map(range, x.numblocks))]
-    local = f"label-chunks-{token}"
-    layer = Blocks(local, x.ndim, label_block, (x,), {}, structure=structure)
+    local, total = f"label-chunks-{token}", f"label-count-{token}"
+    layer = Blocks(local, x.ndim, label_block, (x,), {}, structure=structure, dtype=dtype)
     graph = HighLevelGraph.from_collections(local, layer, dependencies=[x])
+    if len(blocks) == 1:
+        # SciPy and CuPy number the regions of a block as those of the array are.
+        only = new_da_object(graph, local, x.chunks, meta=x._meta, dtype=dtype)
+        last: Key = (total,)
+        most = {last: Task(last, largest, TaskRef((local, *blocks[0])))}
+        return only, array(graph, {local}, total, most, x._meta, (), np.dtype("i8"))
     neighbours = [*_neighbours(structure)]
     sides, firsts, pairs = Layer(), Layer(), Layer()
     beside: list[tuple[int, ...]] = []
@@ -88,8 +94,7 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
     tables: Layer = {
         united: Task(united, unite, refs(firsts), refs(pairs), owners, beside, dtype),
     }
-    total, ranks = f"label-count-{token}", Layer()
-    results: Layer = {}
+    ranks, results = Layer(), Layer()
     for block in blocks:
         rank: Key = (f"label-tables-{token}", *block)
         ranks[rank] = Task(rank, getitem, TaskRef(united), 1 + numbers[block])
@@ -122,10 +127,16 @@ def _reach(toward: Sequence[int]) -> tuple[Any, ...]:
 
 
 @casts
-def label_block(block: Any, *, structure: Labels) -> Any:
+def label_block(block: Any, *, structure: Labels, dtype: np.dtype[Any]) -> Any:
     """Return the labels of a block's own regions, from 1 on."""
     chunks.refuse_masked("label", block)
-    return chunks.backend_of(block).label(~equals(block, np.zeros_like(block)), structure)
+    labels = chunks.backend_of(block).label(~equals(block, np.zeros_like(block)), structure)
+    return labels.astype(dtype, copy=False)
+
+
+def largest(labels: Any) -> Any:
+    """Return the largest of a block's labels."""
+    return labels.max().astype("i8")
 
 
 def firsts_of(labels: Any, place: Origin) -> Labels:
@@ -225,11 +236,16 @@ def unite(
     for block, others, neighbours in zip(owners, beside, pairs, strict=True):
         for other, touching in zip(others, neighbours, strict=True):
             edges.append(touching + np.array([starts[block] - 1, starts[other] - 1]))
-    root = _united(len(first), np.concatenate(edges))
-    np.minimum.at(first, root, first)
+    # Most regions touch no other block.
+    ends, edge = np.unique(np.concatenate(edges), return_inverse=True)
+    root = np.arange(len(first))
+    root[ends] = ends[_united(len(ends), edge.reshape(-1, 2))]
+    moved = np.flatnonzero(root != np.arange(len(root)))
+    np.minimum.at(first, root[moved], first[moved])
     roots = np.flatnonzero(root == np.arange(len(root)))
     ranks = np.zeros(len(root), dtype)
-    ranks[roots[np.argsort(first[roots])]] = np.arange(1, len(roots) + 1)
+    # The regions of a block are in order: few runs to merge.
+    ranks[roots[np.argsort(first[roots], kind="stable")]] = np.arange(1, len(roots) + 1)
     numbers, nothing = ranks[root], np.zeros(1, dtype)
     tables = (numbers[a:b] for a, b in itertools.pairwise(starts.tolist()))
     return [len(roots), *(np.concatenate([nothing, table]) for table in tables)]
