@@ -101,7 +101,8 @@ def _deviations(
     x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
     some = choose(total == 0, 1.0, total)
     mean = (_sums(x) if weights is None else x @ weights) / some
-    deviations = x - mean[:, np.newaxis]
+    # In the memory order of the chunk.
+    deviations = (x.T - mean).T if _is_by_column(x) else x - mean[:, np.newaxis]
     short = (_sums(deviations) if weights is None else deviations @ weights) / some
     if root is not None:
         deviations *= root
@@ -120,21 +121,30 @@ def _product(rows: Array, columns: Array) -> Array:
     """Return ``rows @ columns.T``."""
     n, most = rows.shape[1], max(len(rows), len(columns))
     number = min(_BATCHES, n // max(1, _SAMPLES * most))
-    if chunks.kind(rows) == "numpy" or number < 2:
+    if chunks.kind(rows) == "numpy" or number < 2 or not (rows.size and columns.size):
         # BLAS computes half of the product of real rows with themselves.
         return rows @ columns.T
     # Else few rows would keep few multiprocessors busy.
-    size = n // number
-    a, b = (_batches(x[:, : number * size], number) for x in (rows, columns))
-    beyond = rows[:, number * size :] @ columns[:, number * size :].T
-    return (a @ b.swapaxes(1, 2)).sum(0) + beyond
+    end = n // number * number
+    a, b = _batches(rows[:, :end], number), _batches(columns[:, :end], number).swapaxes(1, 2)
+    return (_in_order(a) @ _in_order(b)).sum(0) + rows[:, end:] @ columns[:, end:].T
 
 
 def _batches(x: Array, number: int) -> Array:
     """Return matrices of a number of equal spans of columns."""
-    if x.strides[0] <= x.strides[1]:
+    if _is_by_column(x):
         return x.T.reshape(number, -1, len(x)).swapaxes(1, 2)
     return x.reshape(len(x), number, -1).swapaxes(0, 1)
+
+
+def _in_order(x: Array) -> Array:
+    """Return a chunk in C order, which CuPy's products make of it in a slower way."""
+    return x if x.flags.c_contiguous else chunks.backend_of(x).transpose(x, range(x.ndim))
+
+
+def _is_by_column(x: Array) -> bool:
+    """Return whether the elements of a column are neighbours in memory."""
+    return bool(x.strides[0] < x.strides[1])
 
 
 def lift(

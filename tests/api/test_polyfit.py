@@ -109,3 +109,10 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(error, match=message):
             dc.polyfit(*arguments, **options)  # type: ignore[arg-type]
+
+
+def test_weighted_chunks_become_what_their_array_declares() -> None:
+    chunks = da.from_array(np.full((9, 2), 1.75), chunks=4)
+    y = chunks.map_blocks(lambda block: block, dtype="i4", meta=np.zeros((0, 0), "i4"))
+    found = dc.polyfit(np.arange(9.0), y, 0, w=np.arange(1.0, 10))
+    np.testing.assert_allclose(found, [[1, 1]])

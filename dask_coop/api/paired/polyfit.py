@@ -17,6 +17,7 @@ from dask_coop.api import least_squares
 from dask_coop.api.arguments import as_dtype, as_integer, broadcastable, placed_along, rechunk
 from dask_coop.api.call.public import public
 from dask_coop.api.paired.average import require_unmasked
+from dask_coop.chunks.dtypes import casts, declared_by
 
 
 @public("blockwise", dask=False)
@@ -120,6 +121,7 @@ def polyfit(
             _weighed,
             lines,
             placed_along(beside, (along,), lines.ndim),
+            **declared_by(lines),
             dtype="f8",
             meta=chunks.zeros_like(lines._meta, np.dtype("f8")),
         )
@@ -185,6 +187,7 @@ def _outer(base: Any, factor: Array) -> Array:
 # Inside tasks.
 
 
+@casts
 def _weighed(y: Any, weights: Any) -> Any:
     return y.astype("f8") * chunks.asarray(weights, chunks.kind(y))
 
