@@ -23,7 +23,7 @@ import numpy as np
 from dask_coop.algebra.digits import Array
 
 #: The samples that one task puts in order, and the fewest of a splitter for each run.
-SAMPLES, FEWEST = 1 << 18, 64
+SAMPLES, FEWEST = 1 << 16, 64
 
 
 class Brackets(NamedTuple):

@@ -94,7 +94,7 @@ def test_runs_are_divided_at_exact_ranks_in_few_rounds(runs: Any, data: st.DataO
 
 
 def test_many_runs_need_few_rounds() -> None:
-    assert rounds([1 << 22] * 16, 15) == 2
+    assert rounds([1 << 22] * 16, 15) == 3
     assert rounds([1 << 24] * 256, 255) <= 4
     assert rounds([1 << 24] * 4096, 4095) <= 5
 
