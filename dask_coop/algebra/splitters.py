@@ -22,8 +22,9 @@ import numpy as np
 
 from dask_coop.algebra.digits import Array
 
-#: The samples that one task puts in order, and the fewest of a splitter for each run.
-SAMPLES, FEWEST = 1 << 16, 64
+#: The most samples that one task puts in order, of each run and of all; and the fewest of a
+#: splitter for each run. A host takes longer to order many samples than a GPU to sort few runs.
+OF_A_RUN, SAMPLES, FEWEST = 1 << 12, 1 << 18, 64
 
 
 class Brackets(NamedTuple):
@@ -55,13 +56,13 @@ class Brackets(NamedTuple):
 def first_brackets(lengths: Sequence[int]) -> Brackets:
     """Return the brackets that are whole runs."""
     high = np.array([lengths], "i8")
-    return Brackets(np.zeros_like(high), high, _steps(high, SAMPLES))
+    return Brackets(np.zeros_like(high), high, _steps(high, _most(len(lengths), 1)))
 
 
 def rounds(lengths: Sequence[int], splitters: int) -> int:
     """Return how often runs are sampled, at most, until all brackets are empty."""
     # Sums of lower and upper bounds differ by less than a step for each run, on either side of r.
-    width, most = sum(lengths), SAMPLES
+    width, most = sum(lengths), _most(len(lengths), 1)
     for number in itertools.count(1):
         step = -(-width // most)
         if step <= 1:
@@ -87,7 +88,7 @@ def narrow(brackets: Brackets, ranks: Sequence[int], samples: Sequence[Array]) -
 
 def _most(runs: int, splitters: int) -> int:
     """Return the number of samples of a splitter."""
-    return max(FEWEST * runs, SAMPLES // max(1, splitters))
+    return max(FEWEST * runs, min(SAMPLES, OF_A_RUN * runs) // max(1, splitters))
 
 
 def _steps(widths: Array, most: int) -> Array:

@@ -7,9 +7,9 @@
     x2 --sort--> run 2 -+-sample-+          +-cut--> 0..4 -+
                                             +-cut--> 2..5 -...-merge--> y1    those that follow
 
-Samples tell where exactly to divide runs (`dask_coop.algebra.splitters`), mostly in two or three rounds, so
-that the sizes of the results are known when the graph is built. A chunk is sorted by one task, and
-a result merged by another one. Neither holds more than one chunk of elements and its copy.
+Samples tell where exactly to divide runs (`dask_coop.algebra.splitters`), mostly in three rounds,
+so that the sizes of the results are known when the graph is built. A chunk is sorted by one task,
+and a result merged by another one. Neither holds more than one chunk of elements and its copy.
 
 The slices of all runs for all results would be too many tasks for many chunks. Then the runs of
 each of about sqrt(k) groups are merged first, for groups of results, and these are cut for results.
