@@ -340,8 +340,9 @@ def figures(folder: Path) -> str:
                 times.setdefault(row["work"], {})[row["by"], row.get("chunks")] = row["ms"]
         columns = [
             *((CUPY, None), (TORCH, None), (DASK, PEER_CHUNKS)),
-            *((by, n) for by in (NODE, THREADED) for n in (1, 64, 1_024)),
+            *((by, n) for by in (NODE, THREADED) for n in CHUNKS if n != PEER_CHUNKS),
         ]
+        columns = [column for column in columns if any(column in of for of in times.values())]
         head = ["call", *(f"{by}, {n:,}" if n else by for by, n in columns)]
         lines = [
             [work, *(f"{of[column]:.1f}" if column in of else "" for column in columns)]

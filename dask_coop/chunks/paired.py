@@ -113,6 +113,12 @@ def _sums(x: Array) -> Array:
     """Return the sums of rows."""
     if (kind := chunks.kind(x)) == "numpy":
         return x.sum(1)
+    m, n = x.shape
+    number = min(_BATCHES, n // _SAMPLES)
+    if number > 1 and _is_by_column(x):
+        # Sums of a few long columns would keep few multiprocessors busy.
+        end = n // number * number
+        return x.T[:end].reshape(number, -1, m).sum(1).sum(0) + x[:, end:].sum(1)
     (sums,) = chunks.backend_of(x).lift(Operation(SUM, x.dtype, x.dtype), x, (1,))
     return _moved(sums, kind)
 
