@@ -180,11 +180,11 @@ def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
             f"{name} needs as many chunks as the array, {x.numblocks}, if the sizes of either's "
             f"are unknown, got {y.numblocks}; compute_chunk_sizes() finds them"
         )
-    if np.broadcast_shapes(y.shape, x.shape) != x.shape:
+    lead = x.ndim - y.ndim
+    if lead < 0 or any(n not in (1, to) for n, to in zip(y.shape, x.shape[lead:], strict=True)):
         raise ValueError(f"{name} of shape {y.shape} does not fit an array of shape {x.shape}")
     if 0 in x.shape:
         return empty_like(x, dtype=y.dtype)
-    lead = x.ndim - y.ndim
     sides = zip(y.shape, x.shape[lead:], x.chunks[lead:], strict=True)
     like_x = tuple(sizes if n == to else (n,) for n, to, sizes in sides)
     return broadcast_to(y.rechunk(like_x), x.shape, x.chunks)

@@ -25,6 +25,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import (
     COMOMENTS,
     WEIGHTED_MEAN,
+    Paired,
     Products,
     merge_products,
 )
@@ -154,7 +155,11 @@ def _is_by_column(x: Array) -> bool:
 
 
 def lift(
-    backend_lift: Callable[..., State], op: Operation, x: Array, y: Array, axes: tuple[int, ...]
+    backend_lift: Callable[..., State],
+    op: Operation,
+    x: Array,
+    second: Array,
+    axes: tuple[int, ...],
 ) -> State:
     """Return the state of pairs of elements over `axes`, by sums of a chunk backend.
 
@@ -164,47 +169,83 @@ def lift(
         The backend's `lift`.
     op : Operation
         Of a monoid of `algebra.paired`.
-    x, y : array
-        The pairs; the second is the weight, or the other variable.
+    x : array
+        The elements; complex numbers are pairs if the monoid is `COMOMENTS`.
+    second : array
+        The other variable if the monoid is `COMOMENTS` and `x` is real, else the weights.
     axes : tuple of int
         Sorted and not negative.
     """
-    kind, wide = chunks.kind(x), floating(op.element)
-    x, y = np.broadcast_arrays(cast(x, wide), cast(y, wide))
+    x, second = np.broadcast_arrays(x, second)
+    variables, weights = _variables(op, x, second)
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    wide = variables[0].dtype
 
     def total(values: Array) -> Any:
         (result,) = backend_lift(Operation(SUM, wide, wide), values, axes)
         return result
 
+    def beside(mean: Array) -> Array:
+        return mean.reshape(kept)
+
     with np.errstate(all="ignore"):
-        is_pair = op.monoid is COMOMENTS
-        weights = None if is_pair else y
         if op.skipna:
-            valid = ~(np.isnan(x) | np.isnan(y)) if is_pair else ~np.isnan(x)
-            x, y = np.where(valid, x, 0), np.where(valid, y, 0)
-            weights = valid.astype(wide) if is_pair else y
-
-        def weighted(values: Array) -> Any:
-            return total(values if weights is None else values * weights)
-
+            variables, weights = _without_nan(variables, weights)
         # Without weights, one number for all lines.
         n = np.float64(math.prod(x.shape[axis] for axis in axes))
         weight = n if weights is None else total(weights)
         if op.monoid is WEIGHTED_MEAN:
-            return weighted(x), weight
-        fields, deviations = [weight], []
-        for variable in (x, y)[: 1 + is_pair]:
-            some = choose(weight == 0, 1.0, weight)
-            mean = weighted(variable) / some
-            d = variable - _moved(mean, kind).reshape(kept)
-            short = weighted(d) / some
-            fields += [mean, short, weighted(d * d) - short * (short * weight)]
-            deviations.append(d)
-        if is_pair:
-            between = weighted(deviations[0] * deviations[1])
-            fields.append(between - fields[2] * (fields[5] * weight))
-        return tuple(fields)
+            return total(variables[0] * weights), weight
+        return _about_means(variables, weights, weight, total, beside)
+
+
+def _variables(
+    op: Operation, x: Array, second: Array | None
+) -> tuple[tuple[Array, ...], Array | None]:
+    """Return one variable or two, and their weights if any, as `lift` takes them."""
+    wide = floating(op.element)
+    if op.monoid is not COMOMENTS:
+        return (cast(x, wide),), cast(second, wide)
+    real = np.dtype("f8")
+    if wide.kind == "c":
+        weights = None if second is None else cast(second, real)
+        return (cast(x.real, real), cast(x.imag, real)), weights
+    return (cast(x, real), cast(second, real)), None
+
+
+def _without_nan(
+    variables: tuple[Array, ...], weights: Array | None
+) -> tuple[tuple[Array, ...], Array]:
+    """Return variables and weights that are 0 where a variable is NaN."""
+    valid = reduce(np.logical_and, (variable == variable for variable in variables))
+    weights = valid.astype("f8") if weights is None else np.where(valid, weights, 0)
+    return tuple(np.where(valid, variable, 0) for variable in variables), weights
+
+
+def _about_means(
+    variables: tuple[Array, ...],
+    weights: Array | None,
+    weight: Any,
+    total: Callable[[Array], Any],
+    beside: Callable[[Array], Array],
+) -> State:
+    """Return a state of `WEIGHTED_VAR` or `COMOMENTS`; the arguments are as those of `powers`."""
+
+    def weighted(values: Array) -> Any:
+        return total(values if weights is None else values * weights)
+
+    some = choose(weight == 0, 1.0, weight)
+    fields, deviations = [weight], []
+    for variable in variables:
+        mean = weighted(variable) / some
+        d = variable - beside(_moved(mean, chunks.kind(variable)))
+        short = weighted(d) / some
+        fields += [mean, short, weighted(d * d) - short * (short * weight)]
+        deviations.append(d)
+    if len(variables) > 1:
+        between = weighted(deviations[0] * deviations[1])
+        fields.append(between - fields[2] * (fields[5] * weight))
+    return tuple(fields)
 
 
 def powers(
@@ -212,7 +253,7 @@ def powers(
     x: Array,
     means: State,
     total: Callable[[Array], Any],
-    beside: Callable[[Any], Array],
+    beside: Callable[[Array], Array],
 ) -> State:
     """Return a state of `algebra.central_moments`, by sums of a chunk backend.
 
@@ -227,7 +268,7 @@ def powers(
     total : callable
         Adds elements of the shape of `x`.
     beside : callable
-        Brings a sum into a shape that broadcasts to that of `x`.
+        Brings means into a shape that broadcasts to that of `x`.
     """
     sums, count = means
     with np.errstate(all="ignore"):
@@ -251,6 +292,10 @@ def _moved(value: Any, kind: str) -> Array:
     return chunks.asarray(np.asarray(value) if isinstance(value, np.generic) else value, kind)
 
 
+#: The monoids whose states of groups are made of sums of groups.
+BY_SUMS = (Powers, Paired)
+
+
 def each_of_groups(
     lift_groups: Callable[..., list[State]],
     ops: Sequence[Operation],
@@ -258,30 +303,34 @@ def each_of_groups(
     codes: Array,
     n: int,
 ) -> list[State]:
-    """Return states of groups, of which some are central moments, as `lift_groups` does."""
-    others = [op for op in ops if not isinstance(op.monoid, Powers)]
+    """Return states of groups, of which some are made of sums, as `lift_groups` does."""
+    others = [op for op in ops if not isinstance(op.monoid, BY_SUMS)]
     states = iter(lift_groups(others, x, codes, n) if others else [])
     return [
-        _powers_of_groups(lift_groups, op, x, codes, n)
-        if isinstance(op.monoid, Powers)
-        else next(states)
+        _by_sums(lift_groups, op, x, codes, n) if isinstance(op.monoid, BY_SUMS) else next(states)
         for op in ops
     ]
 
 
-def _powers_of_groups(
+def _by_sums(
     lift_groups: Callable[..., list[State]], op: Operation, x: Array, codes: Array, n: int
 ) -> State:
     real = np.dtype("f8")
-    x = cast(x, real)
 
     def total(values: Array) -> Any:
         return lift_groups([Operation(SUM, real, real)], values, codes, n)[0][0]
 
-    (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
-
-    def beside(mean: Any) -> Array:
+    def beside(mean: Array) -> Array:
         # Elements without a group get any mean, and take no part.
-        return mean[..., codes.clip(0)] if n else np.zeros_like(x)
+        return mean[..., codes.clip(0)] if n else np.zeros_like(x, real)
 
-    return powers(op, x, means, total, beside)
+    if isinstance(op.monoid, Powers):
+        x = cast(x, real)
+        (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
+        return powers(op, x, means, total, beside)
+    with np.errstate(all="ignore"):
+        variables, weights = _variables(op, x, None)
+        if op.skipna:
+            variables, weights = _without_nan(variables, weights)
+        weight = total(np.ones_like(variables[0]) if weights is None else weights)
+        return _about_means(variables, weights, weight, total, beside)

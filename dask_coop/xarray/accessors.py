@@ -215,6 +215,7 @@ class CoopDataArray(Named):
         self,
         *by: Hashable | xr.DataArray,
         func: Any,
+        y: xr.DataArray | None = None,
         dim: Any = None,
         expected_groups: Any = None,
         isbin: bool | Sequence[bool] = False,
@@ -236,6 +237,9 @@ class CoopDataArray(Named):
             arrays with names. With several labels there is a group for each combination.
         func : str, Monoid or list of these
             As for :func:`dask_coop.groupby_reduce`: "mean", "std", "first", "quantile" and others.
+        y : DataArray, optional
+            The second variable of "cov", "corr", "slope" and other statistics of pairs. Both arrays
+            are broadcast to their dimensions, along which their indexes must be equal.
         dim : hashable, iterable of hashable, ... or None
             The dimensions to reduce, by default those of the labels; ... for all.
         expected_groups : array_like, or tuple with one for each label, optional
@@ -253,7 +257,8 @@ class CoopDataArray(Named):
         engine : {"auto", "collective"}
             As for :func:`dask_coop.groupby_reduce`.
         **finalize_kwargs
-            Parameters of statistics: `ddof` of variances, `q` and `method` of quantiles.
+            Parameters of statistics: `ddof` of variances and covariances, `q` and `method` of
+            quantiles, `alternative` of p-values.
 
         Returns
         -------
@@ -284,6 +289,7 @@ class CoopDataArray(Named):
         """
         options = GroupOptions(
             func,
+            y,
             expected_groups,
             isbin,
             sort,

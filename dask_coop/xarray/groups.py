@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
-from dask_coop.api.call.labelled import relabel
+from dask_coop.api.call.labelled import relabel, spread
 from dask_coop.api.groups import reduce as grouped
 from dask_coop.api.groups import scan as group_scans
 from dask_coop.xarray.objects import find_dim, find_dims, is_lazy, leaves_nan_out, xr
@@ -31,6 +31,7 @@ class GroupOptions(NamedTuple):
     """Parameters of `dask_coop.groupby_reduce` besides array and labels."""
 
     func: Any
+    y: Any
     expected_groups: Any
     isbin: bool | Sequence[bool]
     sort: bool
@@ -45,6 +46,9 @@ def reduce_groups(
     x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, options: GroupOptions
 ) -> xr.DataArray | xr.Dataset:
     """Return a statistic of groups with labels, or a Dataset of several statistics."""
+    lazy = is_lazy(x, options.y)
+    arrays = [x] if options.y is None else _beside(x, options.y)
+    x = arrays[0]
     labels = _find_labels(x, by)
     along = _dims_of(x, labels)
     reduced = along if dim is None else find_dims(x, dim)
@@ -65,13 +69,16 @@ def reduce_groups(
             )
     several = isinstance(options.func, list | tuple)
     funcs = options.func if several else [options.func]
+    skips = any(leaves_nan_out(array, skipna) for array in arrays)
+    data = [array.transpose(*order).data for array in arrays]
+    options = options._replace(y=data[1] if data[1:] else None)
     results, *groups = dask_coop.groupby_reduce(
-        x.transpose(*order).data,
+        data[0],
         *(_data(label, core) for label in labels),
         axis=tuple(range(len(left), x.ndim)),
-        **options._replace(func=[_with_skipna(x, func, skipna) for func in funcs])._asdict(),
+        **options._replace(func=[_with_skipna(func, skips) for func in funcs])._asdict(),
     )
-    if not is_lazy(x, *labels):
+    if not lazy and not is_lazy(*labels):
         (results,) = dask.compute(results)
     coords = _coordinates(labels, groups, options)
     if twice := [name for name in coords if name in left]:
@@ -87,6 +94,14 @@ def reduce_groups(
     return xr.Dataset(dict(zip(names, arrays, strict=True)))
 
 
+def _beside(x: xr.DataArray, y: xr.DataArray) -> list[xr.DataArray]:
+    """Return two arrays with the dimensions of the one that has more, in its chunks."""
+    if set(y.dims) <= set(x.dims):
+        return [x, x.copy(data=spread(x, y))]
+    data = spread(y, x)
+    return [xr.broadcast(x, y)[0].transpose(*y.dims).copy(data=data), y]
+
+
 def scan_groups(
     x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, func: Any, **options: Any
 ) -> xr.DataArray:
@@ -97,7 +112,7 @@ def scan_groups(
     order = sorted(x.dims, key=lambda d: (d == last, d in along))
     core = [d for d in order if d in along or d == last]
     codes = [_data(label, core) for label in labels]
-    func = _with_skipna(x, func, skipna)
+    func = _with_skipna(func, leaves_nan_out(x, skipna))
     result = dask_coop.groupby_scan(x.transpose(*order), *codes, func=func, axis=-1, **options)
     result = result.transpose(*x.dims)
     return result if is_lazy(x, *labels) else result.compute()
@@ -159,9 +174,8 @@ def _data(label: xr.DataArray, dims: Sequence[Hashable]) -> Any:
     return data[tuple(slice(None) if dim in label.dims else None for dim in dims)]
 
 
-def _with_skipna(x: xr.DataArray, func: Any, skipna: bool | None) -> Any:
-    leaving = isinstance(func, str) and f"nan{func}" in _NAMES and leaves_nan_out(x, skipna)
-    return f"nan{func}" if leaving else func
+def _with_skipna(func: Any, skips: bool) -> Any:
+    return f"nan{func}" if skips and isinstance(func, str) and f"nan{func}" in _NAMES else func
 
 
 def _coordinates(

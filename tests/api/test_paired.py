@@ -489,9 +489,11 @@ def test_in_the_place_of_xarray_s(dim: Any, dims: str, dtype: str) -> None:
         "std": lambda: a.to_dataset().weighted(w).std(dim)["a"],
         "cov": lambda: xr.cov(a, b, dim, ddof=1),
         "corr": lambda: xr.corr(a, b, dim),
+        "cov by weights": lambda: xr.cov(a, b, dim, weights=w.chunk()),
+        "corr by weights": lambda: xr.corr(a, b, dim, weights=w),
     }
-    for name, call in calls.items():
-        want = call()
+    for call_name, call in calls.items():
+        want, name = call(), call_name.partition(" ")[0]
         with dc.installed():
             got = call()
         tells = [
@@ -501,6 +503,18 @@ def test_in_the_place_of_xarray_s(dim: Any, dims: str, dtype: str) -> None:
         assert got.dtype == want.dtype
         xr.testing.assert_allclose(got.compute(), want.compute(), 1e-5 if dtype == "f4" else 1e-9)
         assert (got.attrs, got.name, {*got.coords}) == (want.attrs, want.name, {*want.coords})
+
+
+def test_weights_with_nan_are_refused_as_by_xarray() -> None:
+    xr = pytest.importorskip("xarray", reason="xarray's functions are replaced where it is")
+    a = xr.DataArray(numbers(9, 8), dims=["t", "u"]).chunk(t=4)
+    w = xr.DataArray([1.0, np.nan, *range(7)], dims="t")
+    with dc.installed():
+        with pytest.raises(ValueError, match="missing values"):
+            xr.cov(a, a, weights=w)
+        late = xr.corr(a, a, weights=w.chunk())
+        with pytest.raises(ValueError, match="missing values"):
+            late.compute()
 
 
 def test_sums_of_weights_of_unknown_sizes() -> None:

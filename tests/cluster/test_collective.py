@@ -612,6 +612,7 @@ def test_unknown_chunk_sizes(client: Client) -> None:
             "labels are lazy",
         ),
         (lambda x, **kw: dc.groupby_reduce(x, MONTHS, func="median", **kw), "are gathered"),
+        (lambda x, **kw: dc.groupby_reduce(x, MONTHS, func="cov", y=x, **kw), "tasks make pairs"),
         (
             lambda x, **kw: dc.groupby_reduce(x.astype("M8[s]"), MONTHS, func="max", **kw),
             "dates are reduced by their ticks",

@@ -99,6 +99,7 @@ FAMILIES = {
     "crosstab": Family(distinct.draw_pairs, distinct.expect_pairs, 1),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
     "groups": Family(groups.draw_groups, groups.expect_groups, 5),
+    "group moments": Family(groups.draw_group_moments, groups.expect_group_moments, 2),
     "binned": Family(binned.draw_binned, binned.expect_binned, 1),
     "groupscans": Family(groups.draw_group_scans, groups.expect_group_scans, 2),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),

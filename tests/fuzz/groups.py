@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtr
 
 import dask_coop as dc
 from dask_coop.algebra.merges import highest, lowest
 from dask_coop.api.groups import quantiles
 from dask_coop.graph import group_selection
-from fuzz import draw, exact
-from fuzz.case import Array, Case, show_array
+from fuzz import draw, exact, pairs
+from fuzz.case import Array, Case, Operand, show_array
 from fuzz.exact import EPS, Expected
 
 #: What is found of a group exactly, whatever the order.
@@ -23,6 +24,7 @@ _FUNCS += ["argmin", "argmax", "nanargmin", "nanargmax", "any", "all", "count_no
 _QUANTILES = ["median", "nanmedian", "quantile", "nanquantile"]
 _SUMS = ["sum", "nansum", "prod", "nanprod", "mean", "nanmean"]
 _SPREADS = ["var", "nanvar", "std", "nanstd"]
+_PAIRS = ["cov", "corr", "slope", "intercept", "pvalue", "stderr", "intercept_stderr"]
 #: Those that NumPy has of complex numbers, too, and as ours are.
 _OF_COMPLEX = {"count", "first", "last", "nanfirst", "nanlast", "any", "all", "count_nonzero"}
 #: Those of a group without elements, where it is neither NaN nor the lowest integer.
@@ -41,7 +43,8 @@ class GroupCase(Case):
     def call(self, xp: Any) -> tuple[Any, ...]:
         """Call the function on chunks of `xp`'s kind."""
         x, labels = self.inputs
-        found = getattr(dc, self.function)(x.build(xp), labels.array, **self.options)
+        named = {name: operand.build(xp) for name, operand in self.operands.items()}
+        found = getattr(dc, self.function)(x.build(xp), labels.array, **named, **self.options)
         return found if isinstance(found, tuple) else (found,)
 
     def code(self, xp: Any) -> str:
@@ -114,6 +117,28 @@ def draw_group_scans(rng: draw.Generator) -> Case:
         options["expected_groups"] = [*range(n)]
     known = draw.chance(rng, 0.5)
     return _case(rng, "groupscans", "groupby_scan", x, labels, options, known, large)
+
+
+def draw_group_moments(rng: draw.Generator) -> Case:
+    """Draw a statistic of pairs, or of the shape of a distribution, by group."""
+    sides, name = draw.shape(rng, 1), draw.pick(rng, [*_PAIRS, *pairs.SHAPES])
+    x = pairs.numbers(rng, draw.pick(rng, pairs.DTYPES), sides, gaps=draw.chance(rng, 0.3))
+    labels, n = _labels(rng, x, int(rng.integers(1, 5)))
+    options: dict[str, Any] = {"func": draw.pick(rng, ["", "nan"]) + name}
+    known = draw.chance(rng, 0.5)
+    if draw.chance(rng, 0.7):
+        _draw_expected(rng, n, options)
+    if labels.ndim > 1 and "expected_groups" in options | dict.fromkeys(["known"] * known):
+        _draw_axes(rng, x, labels, options)
+    if draw.chance(rng, 0.2):
+        options |= {"fill_value": 7, "min_count": int(rng.integers(0, 4))}
+    if name == "cov" and draw.chance(rng, 0.3):
+        options["finalize_kwargs"] = {"ddof": int(rng.integers(0, 3))}
+    case = _case(rng, "group moments", "groupby_reduce", x, labels, options, known, False)
+    if name in _PAIRS:
+        y = pairs.numbers(rng, "f8", sides, gaps=draw.chance(rng, 0.3))
+        case.operands["y"] = Operand(y, draw.chunks(rng, sides), case.inputs[0].axes)
+    return case
 
 
 def _values(rng: draw.Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
@@ -247,6 +272,86 @@ def expect_groups(case: Case) -> list[Expected]:
                 slack[here] = _slack(func, some) if adds else 0
     result = Expected(value, output, 1.0 if adds else None, slack)
     return [result, Expected(groups, host=known or given)]
+
+
+def expect_group_moments(case: Case) -> list[Expected]:
+    """Return what a loop over the groups finds by wide floats."""
+    x, labels, groups = _arrays(case)
+    y, func, fill = case.operand("y"), case.option("func"), case.option("fill_value")
+    known, named = isinstance(case, GroupCase), "expected_groups" in case.options
+    first = x.ndim - labels.ndim
+    axes = sorted(case.option("axis", range(first, x.ndim)))
+    rows = [d for d in range(first, x.ndim) if d not in axes]
+    if rows and not (known or named):
+        raise ValueError("labels are not known")
+    if (y is None) != (func.removeprefix("nan") in pairs.SHAPES) or (
+        y is not None and y.shape != x.shape
+    ):
+        raise ValueError("there are no pairs")
+    least = case.option("min_count", int(bool(rows) or (fill is not None and named)))
+    kept = (*range(first), *rows)
+    shape = (*(x.shape[d] for d in kept), len(groups))
+    value, slack = np.full(shape, np.nan if fill is None else fill, "g"), np.zeros(shape)
+    others = _lines(x if y is None else y, labels, kept)
+    for (at, lines, codes), (_, other, _) in zip(_lines(x, labels, kept), others, strict=True):
+        for i, group in enumerate(groups):
+            places, here = np.flatnonzero(codes == group), (..., *at, i)
+            a, b = lines[places].astype("g"), other[places].astype("g")
+            valid = ~(np.isnan(a) | np.isnan(b))
+            if valid.sum() < least:
+                if fill is None:
+                    raise ValueError("a fill value is needed")
+            elif places.size:
+                keeps = valid if func.startswith("nan") else np.ones(len(a), "?")
+                found = _moment(func.removeprefix("nan"), a[keeps], b[keeps], case)
+                value[here], slack[here] = found
+    dtype = x.dtype if y is None and x.dtype.kind == "f" else np.dtype("f8")
+    output = dtype if fill is None else np.result_type(dtype, fill)
+    return [Expected(value, output, 4.0, slack), Expected(groups, host=known or named)]
+
+
+def _moment(name: str, a: Array, b: Array, case: Case) -> tuple[Any, float]:
+    """Return a statistic of pairs or of a shape, and by how much it may be off."""
+    n = len(a)
+    if not n:
+        return np.nan, 0.0
+    d, e = a - a.mean(), b - b.mean()
+    xx, yy, xy = (d * d).sum(), (e * e).sum(), (d * e).sum()
+    with np.errstate(all="ignore"):
+        if name in pairs.SHAPES:
+            order = 3 if name == "skew" else 4
+            varies = xx / n > 1e-30 * a.mean() ** 2
+            shape = (d**order).mean() / (xx / n) ** (order / 2) - 3 * (order == 4)
+            value = shape if varies or np.isnan(xx) else np.nan
+            return value, _near(value)
+        if name == "cov":
+            ddof = (case.option("finalize_kwargs") or {}).get("ddof", 1)
+            value = xy / max(n - ddof, 0)
+            return value, _near(value)
+        if n < 2 or xx == 0:
+            return np.nan, 0.0
+        slope, r = xy / xx, np.nan if yy == 0 else np.clip(xy / np.sqrt(xx * yy), -1, 1)
+        error = np.sqrt((1 - r) * (1 + r) * yy / xx / (n - 2)) if n > 2 else xy * 0
+        t = -np.abs(r * np.sqrt((n - 2) / ((1 - r) * (1 + r))))
+        p = 2 * stdtr(n - 2.0, float(t)) if n > 2 else xy * 0 + (yy == 0)
+        value = {
+            "corr": r,
+            "slope": slope,
+            "intercept": b.mean() - slope * a.mean(),
+            "pvalue": p,
+            "stderr": error,
+            "intercept_stderr": error * np.sqrt(xx / n + a.mean() ** 2),
+        }[name]
+        slack = _near(value) + 1e-12 * np.sqrt(yy / xx) * (1 + np.abs(a.mean()))
+        # Nearly straight lines have few digits of 1 - r, whose root is taken.
+        gap = max(1 - np.abs(r), 1e-15) if r == r else 1.0
+        slack += 1e-15 / gap * (1 + np.abs(value))
+        slack += 1e-6 * np.sqrt(yy / xx) * (1 + np.abs(a.mean())) if gap < 1e-12 else 0
+        return value, float(np.nan_to_num(slack))
+
+
+def _near(value: Any) -> float:
+    return float(1e-9 * (1 + np.abs(np.nan_to_num(value))))
 
 
 def _lines(

@@ -24,7 +24,7 @@ def draw_pairs(rng: draw.Generator) -> Case:
     dtype, options = draw.pick(rng, DTYPES), draw.split_every(rng)
     if name in MATRICES:
         sides = tuple(int(n) for n in rng.integers(2, 9, 1)), (int(rng.integers(2, 60)),)
-        x = draw.operand(rng, _numbers(rng, dtype, sides[0] + sides[1]), "vs")
+        x = draw.operand(rng, numbers(rng, dtype, sides[0] + sides[1]), "vs")
         operands = {}
         if name == "cov" and draw.chance(rng, 0.4):
             weights = rng.integers(0, 4, sides[1])
@@ -35,11 +35,11 @@ def draw_pairs(rng: draw.Generator) -> Case:
         options = {"bias": True} if name == "cov" and draw.chance(rng, 0.3) else {}
         return Case("pairs", name, (x,), operands, options)
     shape = draw.shape(rng, 1)
-    x = draw.operand(rng, _numbers(rng, dtype, shape, gaps=draw.chance(rng, 0.3)))
+    x = draw.operand(rng, numbers(rng, dtype, shape, gaps=draw.chance(rng, 0.3)))
     operands, inputs = {}, (x,)
     options |= draw.keepdims(rng)
     if name == "linregress":
-        y = draw.operand(rng, _numbers(rng, "f8", shape))
+        y = draw.operand(rng, numbers(rng, "f8", shape))
         inputs = (x, y)
     elif name in WEIGHTED:
         weights = rng.integers(0, 9, shape) / 8
@@ -52,7 +52,7 @@ def draw_pairs(rng: draw.Generator) -> Case:
     return Case("pairs", name, inputs, operands, options, compiled=draw.chance(rng, 0.4))
 
 
-def _numbers(rng: draw.Generator, dtype: str, shape: tuple[int, ...], gaps: bool = False) -> Array:
+def numbers(rng: draw.Generator, dtype: str, shape: tuple[int, ...], gaps: bool = False) -> Array:
     x = rng.normal(size=shape) * 10 + draw.pick(rng, [0, 0, 1e3, 1e6])
     if gaps and dtype[0] == "f":
         x[rng.random(shape) < 0.1] = np.nan
@@ -79,7 +79,7 @@ def expect_pairs(case: Case) -> list[Expected]:
             results = [np.squeeze(value, axis) for value in results]
         kind = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
         kind = np.dtype("f8") if case.operands or case.function == "linregress" else kind
-        return [_near(value, kind) for value in results]
+        return [near(value, kind) for value in results]
 
 
 def _values(
@@ -122,7 +122,7 @@ def _matrix(case: Case) -> list[Expected]:
     square = (d * w) @ d.T
     if case.function == "corrcoef":
         root = np.sqrt(np.diagonal(square))
-        return [_near(np.clip(square / root[:, None] / root, -1, 1), np.dtype("f8"))]
+        return [near(np.clip(square / root[:, None] / root, -1, 1), np.dtype("f8"))]
     ddof = 0 if case.option("bias") else 1
     degrees = total - ddof * (1 if a is None else (w * a).sum() / total)
     value = square / np.maximum(degrees, 0)
@@ -132,7 +132,7 @@ def _matrix(case: Case) -> list[Expected]:
     return [Expected(value, "f8", 4.0, slack + 1e-20, defined=np.isfinite(value))]
 
 
-def _near(value: Any, dtype: np.dtype[Any]) -> Expected:
+def near(value: Any, dtype: np.dtype[Any]) -> Expected:
     size = np.where(np.isfinite(value), np.abs(value), 0)
     return Expected(value, dtype, 4.0, 1e-9 * size + 1e-9)
 
@@ -140,7 +140,7 @@ def _near(value: Any, dtype: np.dtype[Any]) -> Expected:
 def draw_polynomial(rng: draw.Generator) -> Case:
     """Draw lines and the positions of their elements, now and then far from zero."""
     shape = (int(rng.integers(6, 60)), *draw.shape(rng)[:1])
-    y = draw.operand(rng, _numbers(rng, draw.pick(rng, DTYPES), shape, gaps=True))
+    y = draw.operand(rng, numbers(rng, draw.pick(rng, DTYPES), shape, gaps=True))
     x = np.sort(rng.random(shape[0])) + np.arange(shape[0]) + draw.pick(rng, [0, 0, 1e3, 1e9])
     options: dict[str, Any] = {"deg": int(rng.integers(0, 4))}
     if draw.chance(rng, 0.4):

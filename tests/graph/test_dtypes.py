@@ -107,6 +107,7 @@ def test_bool_is_declared(xp: Any) -> None:
         made["median"] = dc.groupby_reduce(x, np.arange(7) % 2, func="median")[0]
         made["lazy median"] = dc.groupby_reduce(numbered, x, func="median")[0]
         made["groups"] = dc.groupby_reduce(x, np.arange(7) % 2, func="any")[0]
+        made["pairs by group"] = dc.groupby_reduce(numbered, np.arange(7) % 2, func="cov", y=x)[0]
         return made
 
     with dask.config.set(scheduler="sync"):

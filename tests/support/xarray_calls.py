@@ -65,6 +65,8 @@ x.integrate("time")
 xr.dot(x, w, dim="y")
 xr.cov(x, x.shift(y=1), "time")
 xr.corr(x, x.shift(time=2), "time")
+xr.cov(x, x.shift(y=1), "time", weights=x.fillna(0) ** 2)
+xr.corr(x, x.shift(time=2), weights=w)
 np.sum(x, axis=0)
 np.nanmax(x)
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,6 +141,48 @@ def test_variances_take_what_they_divide_by() -> None:
     x = field()
     expected = x.groupby("zone").var(ddof=1)
     check(chunked(x).coop.groupby_reduce("zone", func="var", ddof=1), expected)
+
+
+def test_pairs_of_groups_are_those_of_xarrays_cov_and_corr() -> None:
+    x = field()
+    y = (2 * x + np.random.default_rng(1).normal(size=x.shape)).transpose("x", "time", "y")
+    found = chunked(x).coop.groupby_reduce("zone", func=["cov", "corr"], y=y.chunk(time=3))
+    in_memory = x.coop.groupby_reduce("zone", func="cov", y=y, ddof=0)
+    assert dask.is_dask_collection(found["cov"].data)
+    assert type(in_memory.data) is np.ndarray
+    zones = [(zone, part, y.sel(time=part.time)) for zone, part in x.groupby("zone")]
+    for zone, a, b in zones:
+        of_zone = found.sel(zone=zone)
+        for got, want in (
+            (of_zone["cov"], xr.cov(a, b, "time")),
+            (of_zone["corr"], xr.corr(a, b, "time")),
+            (in_memory.sel(zone=zone), xr.cov(a, b, "time", ddof=0)),
+        ):
+            np.testing.assert_allclose(got, want, 1e-10)
+    spoiled = x.coop.groupby_reduce("zone", func="cov", y=y, skipna=False)
+    assert np.isnan(spoiled).sum() > np.isnan(in_memory).sum()
+
+
+def test_either_variable_of_pairs_may_have_fewer_dimensions() -> None:
+    x = field().fillna(0)
+    days = xr.DataArray(np.arange(20.0) ** 2, {"time": x.time, "zone": x.zone}, "time", "days")
+    found = days.coop.groupby_reduce("zone", func="slope", y=chunked(x))
+    other = chunked(x).coop.groupby_reduce("zone", func="slope", y=days)
+    assert found.dims == other.dims == ("zone", "y", "x")
+    assert (found.name, other.name) == ("days", "t2m")
+    for zone in "abcde":
+        there = x.zone == zone
+        a, b = days[there].values, x[there].values.reshape(4, -1)
+        for got, slope in ((found, np.polyfit(a, b, 1)[0]), (other, None)):
+            line = got.sel(zone=zone).values.reshape(-1)
+            if slope is None:
+                slope = [np.polyfit(column, a, 1)[0] for column in b.T if np.ptp(column)]
+                line = line[np.ptp(b, 0) > 0]
+            np.testing.assert_allclose(line, slope, 1e-9)
+    with pytest.raises(ValueError, match="which has no dimension 'time'"):
+        days.coop.groupby_reduce("zone", func="cov", y=x.isel(time=0))
+    with pytest.raises(ValueError, match="cannot align"):
+        x.coop.groupby_reduce("zone", func="cov", y=x.isel(time=slice(3, 9)))
 
 
 @pytest.mark.parametrize("by", ["zone", "time.month"])

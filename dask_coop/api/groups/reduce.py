@@ -16,6 +16,7 @@ from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.api.arguments import Axis
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.groups import dates as group_dates
+from dask_coop.api.groups import pairs as group_pairs
 from dask_coop.api.groups import quantiles as group_quantiles
 from dask_coop.api.groups.labels import find_labels
 from dask_coop.api.groups.statistics import (
@@ -36,7 +37,7 @@ from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
 #: The statistics by name.
-NAMES = (*STATISTICS, *group_quantiles.NAMES)
+NAMES = (*STATISTICS, *group_quantiles.NAMES, *group_pairs.KEYWORDS)
 
 # fmt: off
 StatisticName = Literal[
@@ -45,12 +46,16 @@ StatisticName = Literal[
     "nanargmin", "nanargmax", "nanskew", "nankurtosis", "nanfirst", "nanlast", "any", "all",
     "count", "count_nonzero", "logsumexp",
     "median", "nanmedian", "quantile", "nanquantile", "mode", "nanmode", "nunique",
+    "cov", "corr", "slope", "intercept", "pvalue", "stderr", "intercept_stderr",
+    "nancov", "nancorr", "nanslope", "nanintercept", "nanpvalue", "nanstderr",
+    "nanintercept_stderr",
 ]
 # fmt: on
 
 #: The keywords of finalize_kwargs that each statistic takes.
 _ARGUMENTS = {name: set(row.keywords) for name, row in STATISTICS.items()}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
+_ARGUMENTS |= group_pairs.KEYWORDS
 
 
 @public("selection", dask=False)
@@ -58,6 +63,7 @@ def groupby_reduce(
     array: Any,
     *by: Any,
     func: StatisticName | Monoid | Sequence[StatisticName | Monoid],
+    y: Any = None,
     expected_groups: Any = None,
     sort: bool = True,
     isbin: bool | Sequence[bool] = False,
@@ -84,7 +90,13 @@ def groupby_reduce(
         "argmax", "first", "last", "median", "quantile", "mode", or one of these prefixed by "nan",
         which ignores NaN; "any", "all", "count" of elements that are not NaN, "nunique" of distinct
         ones, "count_nonzero", "logsumexp"; or a :class:`Monoid`. A list is reduced in one read of
-        the array.
+        the array. With `y`, a statistic of pairs: "cov", "corr", or "slope", "intercept", "pvalue",
+        "stderr", "intercept_stderr" of the line by which `y` depends on `array`, as
+        :func:`linregress` has it; or one of these prefixed by "nan", which leaves out pairs with a
+        NaN.
+    y : dask.array.Array or array_like, optional
+        The second variable: bool, integers or floats in the shape of `array`. Either is broadcast
+        to the other.
     expected_groups : array_like, or tuple with one for each label, optional
         The possible groups; by default those that occur in the labels. Required if one of several
         labels is lazy.
@@ -106,11 +118,12 @@ def groupby_reduce(
         The number of elements other than NaN that a group needs. By default 1 if `fill_value` and
         `expected_groups` are given or some axes of the labels are kept, else 0.
     finalize_kwargs : mapping, optional
-        Further arguments of statistics: `ddof` for variances, `q` and `method` for quantiles.
+        Further arguments of statistics: `ddof` for variances, and for covariances, where it is 1
+        by default; `q` and `method` for quantiles; `alternative` for p-values.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.sum`. The call runs as a graph if labels are lazy or larger than
-        64 MiB; for medians, quantiles, modes, distinct elements and dates; and if axes are kept and
-        all tables together are large.
+        64 MiB; for medians, quantiles, modes, distinct elements, dates and pairs; and if axes are
+        kept and all tables together are large.
 
     Returns
     -------
@@ -158,6 +171,7 @@ def groupby_reduce(
     (array([2., 3.]), array([1, 2]))
     """
     x = asanyarray(array)
+    x = x if y is None else group_pairs.paired_up(x, y)
     chunks.kind(x._meta, "array")
     chunks.refuse_masked("groupby_reduce", x._meta)
     labels, groups = find_labels("groupby_reduce", by, x, expected_groups, isbin, sort)
@@ -167,7 +181,7 @@ def groupby_reduce(
         min_count = int(bool(labels.rows) or may_be_empty)
     asked = Asked(dtype, fill_value, min_count, isinstance(labels, Lazy) or bool(labels.rows))
     shape = () if isinstance(labels, Found) else tuple(map(len, groups))
-    request = Request(x, labels, shape, asked)
+    request = Request(x, labels, shape, asked, y is not None)
     several = isinstance(func, list | tuple)
     funcs: list[Any] = [*func] if isinstance(func, list | tuple) else [func]
     if not funcs:
@@ -178,12 +192,25 @@ def groupby_reduce(
 
 
 class Request(NamedTuple):
-    """A request for statistics: elements, labels, numbers of groups (none if found) and options."""
+    """A request for statistics.
+
+    Attributes
+    ----------
+    x : dask.array.Array
+        The elements, or pairs of them as complex numbers.
+    labels : Known, Lazy or Found
+    shape : tuple of int
+        The numbers of groups, none if they are found.
+    asked : Asked
+    paired : bool
+        Whether elements are pairs.
+    """
 
     x: da.Array
     labels: Known | Lazy | Found
     shape: tuple[int, ...]
     asked: Asked
+    paired: bool
 
 
 def _arrange(
@@ -236,7 +263,11 @@ def _results(request: Request, funcs: list[Any], kwargs: list[dict[str, Any]]) -
     users: dict[int, list[Statistic]] = {}
     for i, (func, options) in enumerate(zip(funcs, kwargs, strict=True)):
         x, asked = request.x, request.asked
-        if isinstance(func, str) and func in group_quantiles.NAMES:
+        if request.paired:
+            builtin[i] = group_pairs.find(func, x.dtype, asked, options)
+        elif isinstance(func, str) and func in group_pairs.KEYWORDS:
+            raise TypeError(f"func={func!r} takes pairs; pass the second array as y=")
+        elif isinstance(func, str) and func in group_quantiles.NAMES:
             results[i] = group_quantiles.quantiles(func, *request[:3], asked, options)
         elif isinstance(func, Monoid):
             users[i] = _of_monoid(func, request)
@@ -266,7 +297,7 @@ def _reduced(request: Request, statistics: Sequence[Statistic]) -> list[da.Array
         positions = tuple(ops.index(op) for op in statistic.ops)
         name = f"groupby-{statistic.name}" + (f"-{number}" if number else "")
         outputs[name] = partial(finalize, statistic, positions), statistic.dtype
-    x, labels, shape, _ = request
+    x, labels, shape, *_ = request
     if isinstance(labels, Found):
         return found_groups.reduction(ops, x, labels, outputs)
     return graph_grouped.reduction(ops, x, labels, shape, outputs)

@@ -92,7 +92,7 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
         raise ValueError(
             f"groupby_reduce does not know func={func!r}; it takes {', '.join(STATISTICS)}, "
             "median, nanmedian, quantile, nanquantile, mode, nanmode, nunique, a Monoid, or a list "
-            "of these"
+            "of these; with y=, cov, corr, slope and other statistics of pairs"
         )
     row = STATISTICS[func]
     if unknown := kwargs.keys() - set(row.keywords):

@@ -196,27 +196,42 @@ def _covary(
     da_a: Any, da_b: Any, weights: Any = None, dim: Any = None, ddof: int = 0, method: Any = None
 ) -> Any:
     """Return the covariance or correlation of two DataArrays by one read of both."""
-    if weights is not None or da_a.dims != da_b.dims or da_a.shape != da_b.shape:
-        raise Refused("arrays differ in their dimensions, or have weights")
+    if da_a.dims != da_b.dims or da_a.shape != da_b.shape:
+        raise Refused("arrays differ in their dimensions")
     dims = _reduced(da_a, dim)
     _require_alike(da_a, da_b)
+    if weights is not None:
+        if not set(weights.dims) <= set(da_a.dims):
+            raise Refused("weights have dimensions that the arrays lack")
+        _require_alike(da_a, weights)
+        # xarray refuses weights with NaN, lazy ones once they are computed.
+        weights = da_a.weighted(weights).weights
     original = originals.get(sys.modules["xarray.computation.computation"]._cov_corr)
     if original is None:
         raise Refused("xarray's function is not replaced")
-    first = [_beginning(x, dims) for x in (da_a, da_b)]
+    arrays = [da_a, da_b, *([] if weights is None else [weights])]
+    first = [_beginning(x, dims) for x in arrays]
     with left_to_dask():
-        like = original(*first, None, dim, ddof, method)
+        like = original(*first[:2], *(first[2:] or [None]), dim, ddof, method)
+    if like.dims != tuple(d for d in da_a.dims if d not in dims):
+        raise Refused("dimensions are in another order")
     axes = tuple(sorted(da_a.get_axis_num(dims)))
 
-    def of_arrays(a: Any, b: Any) -> Any:
-        with counted(method, a):
-            return regression.between(method, asanyarray(a), asanyarray(b), axes, ddof, like.dtype)
+    def of_arrays(a: Any, b: Any, w: Any = None) -> Any:
+        x, y = asanyarray(a), asanyarray(b)
+        with counted(method, x):
+            if w is not None:
+                w = placed_along(asanyarray(w), da_a.get_axis_num(order), x.ndim)
+            return regression.between(method, x, y, axes, ddof, like.dtype, w)
 
-    return like.copy(data=taking_arrays(of_arrays)(da_a.data, da_b.data))
+    order = [] if weights is None else [d for d in da_a.dims if d in weights.dims]
+    data = [da_a.data, da_b.data]
+    data += [] if weights is None else [weights.variable.transpose(*order).data]
+    return like.copy(data=taking_arrays(of_arrays)(*data))
 
 
-def _covaries_lazily(da_a: Any, da_b: Any, *args: Any, **kwargs: Any) -> bool:
-    return _is_lazy(da_a.data, da_b.data)
+def _covaries_lazily(da_a: Any, da_b: Any, weights: Any = None, *args: Any, **kwargs: Any) -> bool:
+    return _is_lazy(da_a.data, da_b.data, *([] if weights is None else [weights.data]))
 
 
 def _reduced(array: Any, dim: Any) -> list[Any]:

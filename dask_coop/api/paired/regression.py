@@ -1,4 +1,4 @@
-"""Straight lines through pairs of elements: linregress."""
+"""Straight lines through pairs of elements: linregress; and pairs as complex numbers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray
+from dask.array.core import asanyarray, blockwise
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import State
-from dask_coop.algebra.operation import bind
+from dask_coop.algebra.monoids import COUNT, State
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.api.arguments import SplitEvery, beside, placed_along, require_known_sizes
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import LinregressResult
+from dask_coop.chunks.dtypes import casts, declared_by, device_of
 from dask_coop.graph import reduce as graph_reduce
 
 #: SciPy's, which keeps t finite where all points lie on a line.
 _TINY = 1e-20
+
+#: The standard deviation of equal elements, as a multiple of their mean, which has rounding errors.
+_SAME = 1e-17
 
 
 @public("reduction")
@@ -82,8 +86,7 @@ def linregress(
     >>> float(line.slope), float(line.intercept)
     (2.0, 1.0)
     """
-    if alternative not in _SIDES:
-        raise ValueError(f"alternative must be one of {', '.join(_SIDES)}, got {alternative!r}")
+    require_alternative(alternative)
     if nan_policy not in ("propagate", "omit"):
         raise ValueError(
             f"nan_policy of linregress must be 'propagate' or 'omit', got {nan_policy!r}; 'raise' "
@@ -103,7 +106,7 @@ def linregress(
         )
     element = np.result_type(values.dtype, places.dtype)
     op = bind(COMOMENTS, element, np.dtype("f8"), "linregress", nan_policy == "omit")
-    finish = partial(_result, alternative)
+    finish = partial(of_line, alternative)
     outputs = {name: (partial(finish, name), "f8") for name in LinregressResult._fields}
     return LinregressResult(
         *graph_reduce.reduction(
@@ -112,8 +115,20 @@ def linregress(
     )
 
 
+def require_alternative(alternative: Any) -> None:
+    """Raise ValueError unless p-values know the alternative."""
+    if alternative not in _SIDES:
+        raise ValueError(f"alternative must be one of {', '.join(_SIDES)}, got {alternative!r}")
+
+
 def between(
-    name: str, a: da.Array, b: da.Array, axes: tuple[int, ...], ddof: float, dtype: Any
+    name: str,
+    a: da.Array,
+    b: da.Array,
+    axes: tuple[int, ...],
+    ddof: float,
+    dtype: Any,
+    weights: da.Array | None = None,
 ) -> da.Array:
     """Return covariances or correlations of pairs of elements without NaN, as xarray has them.
 
@@ -128,19 +143,60 @@ def between(
         Subtracted from the number of pairs, for covariances.
     dtype : dtype
         That of the result.
+    weights : dask.array.Array, optional
+        Of the shape of `a`.
     """
     for array in (a, b):
         chunks.refuse_masked(name, array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, name)
-    element = np.result_type(a.dtype, b.dtype)
-    op = bind(COMOMENTS, element, np.dtype("f8"), name, skipna=True)
     finish = _correlation if name == "corr" else partial(_covariance, ddof)
-    pairs = beside("b", b, a)
-    (result,) = graph_reduce.reduction(op, a, axes, False, None, {name: (finish, dtype)}, pairs)
-    return result
+    second, element = beside("b", b, a), np.result_type(a.dtype, b.dtype)
+    if weights is not None:
+        chunks.refuse_masked(name, weights._meta)
+        bind(COMOMENTS, weights.dtype, weights.dtype, name)
+        finish = _correlation if name == "corr" else partial(_covariance, 0)
+        a, second = pairs_of(a, second), beside("weights", weights, a)
+        element = a.dtype
+    op = Operation(COMOMENTS, element, np.dtype("f8"), skipna=True)
+    (result,) = graph_reduce.reduction(op, a, axes, False, None, {name: (finish, dtype)}, second)
+    if weights is None or name == "corr" or not ddof:
+        return result
+    # As in xarray, degrees of freedom are of pairs, whatever they weigh.
+    count = Operation(COUNT, element, np.dtype("i8"), skipna=True)
+    outputs = {"degrees": (partial(_per_degree, ddof), "f8")}
+    (scale,) = graph_reduce.reduction(count, a, axes, False, None, outputs)
+    return (result * scale).astype(dtype)
 
 
-# From the last state to the result, inside the task.
+def pairs_of(x: da.Array, y: da.Array) -> da.Array:
+    """Return pairs of elements, of arrays of the same chunks, as complex numbers."""
+    axes, dtype = tuple(range(x.ndim)), np.result_type(x.dtype, y.dtype, "c8")
+    return blockwise(
+        _paired,
+        axes,
+        x,
+        axes,
+        y,
+        axes,
+        to=dtype,
+        token="pairs",
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype),
+        align_arrays=False,
+        **declared_by(x, y),
+    )
+
+
+# Inside the tasks.
+
+
+@casts
+def _paired(x: Any, y: Any, *, to: np.dtype[Any]) -> Any:
+    with device_of(x):
+        pairs = np.empty_like(x, to)
+        # Multiplied by 1j, infinity would become NaN.
+        pairs.real[...], pairs.imag[...] = x, y
+        return pairs
 
 
 def _correlation(state: State) -> Any:
@@ -154,6 +210,12 @@ def _covariance(ddof: float, state: State) -> Any:
         return np.where(count > 0, state[7] / (count - ddof), np.nan)
 
 
+def _per_degree(ddof: float, state: State) -> Any:
+    (count,) = state
+    with np.errstate(all="ignore"):
+        return count / (count - ddof)
+
+
 #: By alternative, the t of which the p-value is the lower tail, and by how much to multiply that.
 _SIDES: dict[str, tuple[Any, int]] = {
     "two-sided": (lambda t: -np.abs(t), 2),
@@ -162,10 +224,15 @@ _SIDES: dict[str, tuple[Any, int]] = {
 }
 
 
-def _result(alternative: str, name: str, state: State) -> Any:
-    """Return a field of the result; of the two variables, y is the first."""
+def of_line(alternative: str, name: str, state: State) -> Any:
+    """Return a field of `LinregressResult` from a state of pairs whose first variable is y."""
     n, y, y_short, yy, x, x_short, xx, xy = state
     with np.errstate(all="ignore"):
+        yy, xx = (
+            np.where(np.sqrt(squares / n) <= _SAME * abs(mean), 0, squares)
+            for squares, mean in ((yy, y), (xx, x))
+        )
+        xy = np.where((yy == 0) | (xx == 0), 0, xy)
         slope = np.where(n > 1, xy / xx, np.nan)
         r = np.clip(xy / np.sqrt(xx * yy), -1, 1)
         # Where y does not vary; where x does not, there is no line.

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
@@ -112,7 +111,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         more axis for the groups.
     """
     with x.device:
-        if any(isinstance(op.monoid, Powers) for op in ops):
+        if any(isinstance(op.monoid, paired.BY_SUMS) for op in ops):
             return paired.each_of_groups(lift_groups, ops, x, codes, n)
         labels = codes.ndim
         kept = x.shape[: x.ndim - labels]

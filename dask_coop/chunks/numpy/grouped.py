@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
@@ -59,7 +58,7 @@ _LANES, _TABLES_CACHED = 8, 1 << 15
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
-    if any(isinstance(op.monoid, Powers) for op in ops):
+    if any(isinstance(op.monoid, paired.BY_SUMS) for op in ops):
         return paired.each_of_groups(lift_groups, ops, x, codes, n)
     states: dict[int, State] = {}
     if loops_for("groups", x.size) is not None and x.size and n:
@@ -121,7 +120,11 @@ def _readings(ops: Sequence[Operation], dtype: np.dtype[Any]) -> list[_Reading]:
     readings: list[_Reading] = []
     for number, op in enumerate(ops):
         names = _TABLES.get(op.monoid)
-        if names is None or op.element != dtype or dtype.kind not in "biuf" or dtype == "f2":
+        # No loop reads elements that are only counted.
+        reads = op.monoid is not COUNT or op.skipna
+        if names is None or (reads and op.element != dtype):
+            continue
+        if reads and (dtype.kind not in "biuf" or dtype == "f2"):
             continue
         if dtype.kind == "b" and names[0] in ("low", "high"):
             continue
