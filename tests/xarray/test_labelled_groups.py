@@ -150,7 +150,7 @@ def test_pairs_of_groups_are_those_of_xarrays_cov_and_corr() -> None:
     in_memory = x.coop.groupby_reduce("zone", func="cov", y=y, ddof=0)
     assert dask.is_dask_collection(found["cov"].data)
     assert type(in_memory.data) is np.ndarray
-    zones = [(zone, part, y.sel(time=part.time)) for zone, part in x.groupby("zone")]
+    zones = [(zone, a, y.sel(time=a.time)) for zone, a in x.groupby("zone")]
     for zone, a, b in zones:
         of_zone = found.sel(zone=zone)
         for got, want in (

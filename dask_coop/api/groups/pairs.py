@@ -41,19 +41,19 @@ def _of_products(*, ddof: float = 1) -> Callable[[State], Any]:
 _FINISH: dict[str, tuple[Callable[..., Callable[[State], Any]], set[str]]] = {
     "cov": (_of_products, {"ddof"}),
     "corr": (partial(_of_line, "rvalue"), set()),
+    "slope": (partial(_of_line, "slope"), set()),
+    "intercept": (partial(_of_line, "intercept"), set()),
     "pvalue": (partial(_of_line, "pvalue"), {"alternative"}),
-    **{
-        name: (partial(_of_line, name), set())
-        for name in ("slope", "intercept", "stderr", "intercept_stderr")
-    },
+    "stderr": (partial(_of_line, "stderr"), set()),
+    "intercept_stderr": (partial(_of_line, "intercept_stderr"), set()),
 }
 
 #: The keywords that each statistic takes.
-KEYWORDS = {f"{nan}{name}": words for name, (_, words) in _FINISH.items() for nan in ("", "nan")}
+KEYWORDS = {f"{nan}{name}": words for nan in ("", "nan") for name, (_, words) in _FINISH.items()}
 
 
 def paired_up(x: da.Array, y: Any) -> da.Array:
-    """Return two arrays as one of complex numbers, whose real part is `y`.
+    """Return two arrays as one of complex numbers, y + ix.
 
     Raises
     ------
