@@ -302,14 +302,23 @@ def each_of_groups(
     x: Array,
     codes: Array,
     n: int,
+    by_loop: Callable[..., State | None] = lambda *_: None,
 ) -> list[State]:
-    """Return states of groups, of which some are made of sums, as `lift_groups` does."""
+    """Return states of groups, of which some are made of sums, as `lift_groups` does.
+
+    `by_loop` returns such a state, too, or None.
+    """
     others = [op for op in ops if not isinstance(op.monoid, BY_SUMS)]
     states = iter(lift_groups(others, x, codes, n) if others else [])
-    return [
-        _by_sums(lift_groups, op, x, codes, n) if isinstance(op.monoid, BY_SUMS) else next(states)
-        for op in ops
-    ]
+    found = []
+    for op in ops:
+        if not isinstance(op.monoid, BY_SUMS):
+            found.append(next(states))
+        elif (state := by_loop(op, x, codes, n)) is not None:
+            found.append(state)
+        else:
+            found.append(_by_sums(lift_groups, op, x, codes, n))
+    return found
 
 
 def _by_sums(

@@ -146,6 +146,9 @@ def _reductions(x: da.Array) -> Iterator[Any]:
     for func in ("sum", "mean", "nanmean", "std", "max"):
         yield dask_coop.groupby_reduce(x, np.arange(x.shape[1]) % 7, func=func)[0]
         yield dask_coop.groupby_reduce(x.T, np.arange(x.shape[0]) % 7, func=func)[0]
+    by = np.arange(x.shape[1]) % 7
+    yield dask_coop.groupby_reduce(x, by, func="cov", y=x)[0]
+    yield dask_coop.groupby_reduce(x, by, func="nancov", y=x)[0]
 
 
 def _scans(x: da.Array) -> Iterator[Any]:

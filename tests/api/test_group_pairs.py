@@ -33,7 +33,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-13}
 def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have loops compiled for chunks of any size, or for none that tests have."""
     with pytest.MonkeyPatch.context() as patch:
-        compile_from(patch, 1 if request.param else math.inf, "groups")
+        compile_from(patch, 1 if request.param else math.inf, "groups", "paired")
         yield
 
 

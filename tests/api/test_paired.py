@@ -429,6 +429,23 @@ def test_loops_are_numpy_s_steps(row: Any, axes: Any, skipna: bool, shared: Any)
             np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("skipna", [False, True])
+def test_loops_of_weighted_pairs_are_numpy_s_steps(axes: Any, skipna: bool) -> None:
+    shape = (6, 70, 40)
+    pairs = numbers(*shape) + 4 + 1j * numbers(*shape, seed=1)
+    weights = np.random.default_rng(1).random((6, 1, 40))
+    if skipna:
+        pairs.real[:, 5], pairs.imag[:, 3] = np.nan, np.nan
+    op = Operation(COMOMENTS, np.dtype("c16"), np.dtype("f8"), skipna)
+    by_loop = compiled.lift_pairs(op, pairs, weights, axes)
+    assert by_loop is not None
+    by_steps = paired.lift(reduce.lift, op, pairs, weights, axes)
+    for field, one, other in zip(COMOMENTS.fields, by_loop, by_steps, strict=True):
+        if not field.name.endswith("short"):
+            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("row", [WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS], ids=lambda r: r.name)
 def test_states_of_pairs_obey_the_laws(row: Any) -> None:
     assert pickle.loads(pickle.dumps(row)) is row

@@ -245,7 +245,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
             x, _labels(x), func="median", expected_groups=[0, 1, 2]
         )[0],
         "other groups": dc.groupby_reduce(x, LABELS % 2, func="sum")[0],
-        "covariances of groups": dc.groupby_reduce(x, LABELS, func="cov", y=x[0])[0],
+        "covariances of groups": dc.groupby_reduce(x, LABELS, func="cov", y=x)[0],
         "groups by a monoid": dc.groupby_reduce(x, RUNS, func=HYPOT)[0],
         "firsts of groups": dc.groupby_reduce(
             x, RUNS, func=["first", "nanquantile"], finalize_kwargs={"q": 0.5}
@@ -583,10 +583,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "searchsorted": np.searchsorted(array.cumsum(), array * 20),
         "groups": np.stack([array[:, g == LABELS].sum(1) for g in range(3)], 1),
         "covariances of groups": np.stack(
-            [
-                [np.cov(line[g == LABELS], array[0, g == LABELS])[0, 1] for g in range(3)]
-                for line in array
-            ]
+            [np.var(array[:, g == LABELS], axis=1, ddof=1) for g in range(3)], 1
         ),
         "scans of groups": sum(
             np.cumsum(np.where(g == RUNS, array, 0), 1) * (g == RUNS) for g in range(3)

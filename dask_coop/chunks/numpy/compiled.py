@@ -156,18 +156,25 @@ def _compensated(op: Operation, lines: Lines) -> State:
 
 
 def lift_pairs(op: Operation, x: Array, y: Array, axes: tuple[int, ...]) -> State | None:
-    """Return the state of pairs over `axes`; the second array is the weights or a variable."""
-    of_pairs = loops_for("paired", x.size)
-    if of_pairs is None or op.element.kind == "c":
+    """Return the state of pairs over `axes`, whose arguments are as those of `paired.lift`."""
+    of_pairs, is_pair, weights = loops_for("paired", x.size), op.monoid is COMOMENTS, None
+    if of_pairs is None or (op.element.kind == "c" and not is_pair):
         return None
-    x, y = (_as_float(v) for v in (x, np.broadcast_to(y, x.shape)))
+    y = np.broadcast_to(y, x.shape)
+    if op.element.kind == "c":
+        # Copies of one layout, so that both have the same steps.
+        weights = np.array(y, "f8", order="C")
+        x, y = x.real, np.array(x.imag, order="C")
+    x, y = _as_float(x), _as_float(y)
     layout = find_layout(x, axes)
     lines = read(layout, aligned(x), None)
     memory, other = _second(layout, y, of_pairs.COLUMNS)
     fields = len(op.monoid.fields)
     state, skip = np.zeros((lines.count, fields)), _skip(op, lines)
-    is_pair, sums = op.monoid is COMOMENTS, True if op.monoid is WEIGHTED_MEAN else None
-    second = (memory, None) if is_pair else (None, memory)
+    sums = True if op.monoid is WEIGHTED_MEAN else None
+    second: tuple[Any, Any] = (memory, None) if is_pair else (None, memory)
+    if weights is not None:
+        second = memory, _second(layout, weights, of_pairs.COLUMNS)[0]
     steps = lines.steps[0], other[0], other[1], lines.steps[1], other[2]
     if lines.inner == 1:
         of_pairs.lift_rows(lines.memory, steps, lines.n, *second, skip, sums, state)

@@ -40,6 +40,7 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.chunks import paired
 from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
@@ -59,7 +60,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
     if any(isinstance(op.monoid, paired.BY_SUMS) for op in ops):
-        return paired.each_of_groups(lift_groups, ops, x, codes, n)
+        return paired.each_of_groups(lift_groups, ops, x, codes, n, _pairs)
     states: dict[int, State] = {}
     if loops_for("groups", x.size) is not None and x.size and n:
         for reading in _readings(ops, x.dtype):
@@ -70,6 +71,13 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
     if missing := [i for i in range(len(ops)) if i not in states]:
         states |= zip(missing, _sorted([ops[i] for i in missing], x, codes, n), strict=True)
     return [states[i] for i in range(len(ops))]
+
+
+def _pairs(op: Operation, x: Array, codes: Array, n: int) -> State | None:
+    """Return the state of pairs by a compiled loop, or None."""
+    if op.monoid is not COMOMENTS or not n or loops_for("paired", x.size) is None:
+        return None
+    return _Chunk(x, codes, n).pairs(op.skipna)
 
 
 # By compiled loops.
@@ -191,6 +199,19 @@ class _Chunk:
         sizes = outer, length, inner, self._n
         loops("groups").pick(memory, *steps, self._line(), *sizes, backwards, *tables)
         return self._last(value), self._last(index)
+
+    def pairs(self, skipna: bool) -> State:
+        """Return the state of pairs, which are complex numbers."""
+        split = self._layout.split(self._x)
+        memory, *steps = flatten(split)
+        outer, length, inner = split.shape
+        state = np.zeros((outer * self._n * inner, len(COMOMENTS.fields)))
+        sizes = outer, length, inner, self._n
+        loops("paired").lift_groups(
+            memory.view(split.real.dtype), *steps, self._line(), *sizes, skipna or None, state
+        )
+        fields = np.ascontiguousarray(state.T).reshape(-1, outer, self._n, inner)
+        return tuple(map(self._last, fields))
 
     def _line(self) -> Array:
         """Return the codes of the elements of a line, in their order in memory."""

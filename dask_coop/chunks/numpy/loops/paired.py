@@ -251,6 +251,56 @@ def _lift_columns(
                         )
 
 
+def _lift_groups(
+    pairs: Array,
+    outer_step: int,
+    step: int,
+    codes: Array,
+    outer: int,
+    length: int,
+    inner: int,
+    n: int,
+    skip: Any,
+    state: Array,
+) -> None:
+    for block in range(outer):
+        for again in range(2):
+            for i in range(length):
+                if codes[i] < 0:
+                    continue
+                first = 2 * (block * outer_step + i * step)
+                entry = (block * n + codes[i]) * inner
+                for j in range(inner):
+                    a = np.float64(pairs[first + 2 * j])
+                    b = np.float64(pairs[first + 2 * j + 1])
+                    if skip is not None and (a != a or b != b):
+                        continue
+                    group = state[entry + j]
+                    if again:
+                        a, b = a - group[1], b - group[4]
+                        group[2] += a
+                        group[3] += a * a
+                        group[5] += b
+                        group[6] += b * b
+                        group[7] += a * b
+                    else:
+                        group[0] += 1.0
+                        group[1] += a
+                        group[4] += b
+            for entry in range(block * n * inner, (block + 1) * n * inner):
+                group = state[entry]
+                some = group[0] if group[0] != 0.0 else 1.0
+                for at in (1, 4):
+                    if again:
+                        deviations = group[at + 1]
+                        group[at + 1] /= some
+                        group[at + 2] -= group[at + 1] * deviations
+                    else:
+                        group[at] /= some
+                if again:
+                    group[7] -= group[2] * (group[5] * some)
+
+
 #: Write the state of each line of `n` elements, a row of `state`, which is zero at first: sums of
 #: weighted elements and of weights if `sums` is True, else the fields of `algebra.paired`. Lines
 #: start ``steps[:2]`` elements apart in both arrays.
@@ -260,3 +310,7 @@ lift_rows: Final = jit(_lift_rows, allocates=False)
 #: array first, whose rows are all lines' if ``steps[4]`` is 1, else those of any `COLUMNS` lines.
 #: `space` has room for eight rows of `COLUMNS`.
 lift_columns: Final = jit(_lift_columns, allocates=False)
+
+#: Write the states of `n` groups of pairs, which lie side by side, for the lines of (outer, length,
+#: inner) as of `groups.across`: rows of `state`, which are zero at first.
+lift_groups: Final = jit(_lift_groups, allocates=False)
