@@ -87,13 +87,13 @@ def groupby_reduce(
         group. Several labels make a group for each combination.
     func : str, Monoid or list of these
         The statistic of each group: "sum", "prod", "mean", "var", "std", "min", "max", "argmin",
-        "argmax", "first", "last", "median", "quantile", "mode", or one of these prefixed by "nan",
-        which ignores NaN; "any", "all", "count" of elements that are not NaN, "nunique" of distinct
-        ones, "count_nonzero", "logsumexp"; or a :class:`Monoid`. A list is reduced in one read of
-        the array. With `y`, a statistic of pairs: "cov", "corr", or "slope", "intercept", "pvalue",
-        "stderr", "intercept_stderr" of the line by which `y` depends on `array`, as
-        :func:`linregress` has it; or one of these prefixed by "nan", which leaves out pairs with a
-        NaN.
+        "argmax", "skew", "kurtosis", "first", "last", "median", "quantile", "mode", or one of these
+        prefixed by "nan", which ignores NaN; "any", "all", "count" of elements that are not NaN,
+        "nunique" of distinct ones, "count_nonzero", "logsumexp"; or a :class:`Monoid`. A list is
+        reduced in one read of the array. With `y`, a statistic of pairs: "cov", "corr", or "slope",
+        "intercept", "pvalue", "stderr", "intercept_stderr" of the line by which `y` depends on
+        `array`, as :func:`linregress` has it; or one of these prefixed by "nan", which leaves out
+        pairs with a NaN.
     y : dask.array.Array or array_like, optional
         The second variable: bool, integers or floats in the shape of `array`. Either is broadcast
         to the other.
