@@ -331,9 +331,9 @@ def _moment(name: str, a: Array, b: Array, case: Case) -> tuple[Any, float]:
         if n < 2 or xx == 0:
             return np.nan, 0.0
         slope, r = xy / xx, np.nan if yy == 0 else np.clip(xy / np.sqrt(xx * yy), -1, 1)
-        error = np.sqrt((1 - r) * (1 + r) * yy / xx / (n - 2)) if n > 2 else xy * 0
+        error = np.sqrt((1 - r) * (1 + r) * yy / xx / (n - 2)) if n > 2 else np.nan
         t = -np.abs(r * np.sqrt((n - 2) / ((1 - r) * (1 + r))))
-        p = 2 * stdtr(n - 2.0, float(t)) if n > 2 else xy * 0 + (yy == 0)
+        p = 2 * stdtr(n - 2.0, float(t)) if n > 2 else np.nan
         value = {
             "corr": r,
             "slope": slope,
