@@ -310,15 +310,15 @@ def each_of_groups(
     """
     others = [op for op in ops if not isinstance(op.monoid, BY_SUMS)]
     states = iter(lift_groups(others, x, codes, n) if others else [])
-    found = []
+    lifted = []
     for op in ops:
         if not isinstance(op.monoid, BY_SUMS):
-            found.append(next(states))
+            lifted.append(next(states))
         elif (state := by_loop(op, x, codes, n)) is not None:
-            found.append(state)
+            lifted.append(state)
         else:
-            found.append(_by_sums(lift_groups, op, x, codes, n))
-    return found
+            lifted.append(_by_sums(lift_groups, op, x, codes, n))
+    return lifted
 
 
 def _by_sums(

@@ -303,8 +303,8 @@ def expect_group_moments(case: Case) -> list[Expected]:
                     raise ValueError("a fill value is needed")
             elif places.size:
                 keeps = valid if func.startswith("nan") else np.ones(len(a), "?")
-                found = _moment(func.removeprefix("nan"), a[keeps], b[keeps], case)
-                value[here], slack[here] = found
+                moment = _moment(func.removeprefix("nan"), a[keeps], b[keeps], case)
+                value[here], slack[here] = moment
     dtype = x.dtype if y is None and x.dtype.kind == "f" else np.dtype("f8")
     output = dtype if fill is None else np.result_type(dtype, fill)
     return [Expected(value, output, 4.0, slack), Expected(groups, host=known or named)]

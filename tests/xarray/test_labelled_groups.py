@@ -146,13 +146,13 @@ def test_variances_take_what_they_divide_by() -> None:
 def test_pairs_of_groups_are_those_of_xarrays_cov_and_corr() -> None:
     x = field()
     y = (2 * x + np.random.default_rng(1).normal(size=x.shape)).transpose("x", "time", "y")
-    found = chunked(x).coop.groupby_reduce("zone", func=["cov", "corr"], y=y.chunk(time=3))
+    lazy = chunked(x).coop.groupby_reduce("zone", func=["cov", "corr"], y=y.chunk(time=3))
     in_memory = x.coop.groupby_reduce("zone", func="cov", y=y, ddof=0)
-    assert dask.is_dask_collection(found["cov"].data)
+    assert dask.is_dask_collection(lazy["cov"].data)
     assert type(in_memory.data) is np.ndarray
     zones = [(zone, a, y.sel(time=a.time)) for zone, a in x.groupby("zone")]
     for zone, a, b in zones:
-        of_zone = found.sel(zone=zone)
+        of_zone = lazy.sel(zone=zone)
         for got, want in (
             (of_zone["cov"], xr.cov(a, b, "time")),
             (of_zone["corr"], xr.corr(a, b, "time")),
@@ -166,14 +166,14 @@ def test_pairs_of_groups_are_those_of_xarrays_cov_and_corr() -> None:
 def test_either_variable_of_pairs_may_have_fewer_dimensions() -> None:
     x = field().fillna(0)
     days = xr.DataArray(np.arange(20.0) ** 2, {"time": x.time, "zone": x.zone}, "time", "days")
-    found = days.coop.groupby_reduce("zone", func="slope", y=chunked(x))
+    lazy = days.coop.groupby_reduce("zone", func="slope", y=chunked(x))
     other = chunked(x).coop.groupby_reduce("zone", func="slope", y=days)
-    assert found.dims == other.dims == ("zone", "y", "x")
-    assert (found.name, other.name) == ("days", "t2m")
+    assert lazy.dims == other.dims == ("zone", "y", "x")
+    assert (lazy.name, other.name) == ("days", "t2m")
     for zone in "abcde":
         there = x.zone == zone
         a, b = days[there].values, x[there].values.reshape(4, -1)
-        for got, slope in ((found, np.polyfit(a, b, 1)[0]), (other, None)):
+        for got, slope in ((lazy, np.polyfit(a, b, 1)[0]), (other, None)):
             line = got.sel(zone=zone).values.reshape(-1)
             if slope is None:
                 slope = [np.polyfit(column, a, 1)[0] for column in b.T if np.ptp(column)]
