@@ -259,6 +259,8 @@ FACES = [path for path in MODULES if is_face(path) and path.parent != PACKAGE]
 #: What `da.` may be asked in modules that build graphs.
 OF_DASK = {"array_expr_enabled", "empty", "from_delayed", "broadcast_arrays"}
 OF_DASK |= {"swapaxes", "matmul", "outer", "tensordot"}
+#: Arrays for functions of Dask, which take its own.
+OF_DASK |= {"asanyarray"}
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,11 @@ def bits_for(error: float) -> int:
 
 def keys(x: Array) -> Array:
     """Return unsigned integers that are equal where elements are: -0.0 and 0.0, and all NaN."""
-    found = keys_of(x.view("u1") if x.dtype.kind == "b" else x)
+    result = keys_of(x.view("u1") if x.dtype.kind == "b" else x)
     if x.dtype.kind == "f":
         # The keys of -0.0 and 0.0 are neighbours.
-        found = found + (found == (1 << 8 * x.itemsize - 1) - 1).astype(found.dtype)
-    return found
+        result = result + (result == (1 << 8 * x.itemsize - 1) - 1).astype(result.dtype)
+    return result
 
 
 def places(x: Array, bits: int) -> tuple[Array, Array]:

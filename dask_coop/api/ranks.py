@@ -423,8 +423,11 @@ def approx_nunique(
     axes = find_axes(axis, x.ndim)
     outputs = {"approx_nunique": (_of_registers, np.dtype("i8"))}
     (counts,) = reduction(op, x, axes, False, split_every, outputs)
-    kept = tuple(np.newaxis if d in axes else slice(None) for d in range(x.ndim))
-    return counts[kept] if keepdims else counts
+    if not keepdims:
+        return counts
+    options: Any = {"new_axis": [*axes], "dtype": counts.dtype, "token": "approx_nunique-kept"}
+    meta = chunks.zeros_like(counts._meta, counts.dtype, x.ndim)
+    return map_blocks(np.expand_dims, counts, axes, meta=meta, **options)
 
 
 def _joined_ranks(keys: Sequence[da.Array], axis: int) -> da.Array:

@@ -15,7 +15,7 @@ from support.strategies import REAL, arrays, shapes
 
 import dask_coop as dc
 from dask_coop.algebra.registers import bits_for, estimate, places, registers
-from dask_coop.chunks import registers as of_chunks
+from dask_coop.chunks.numpy import reduce as of_chunks
 
 
 @given(
@@ -78,11 +78,11 @@ def test_loops_fill_the_registers_of_numpy(monkeypatch: pytest.MonkeyPatch, dtyp
     if x.dtype.kind == "f":
         x[0, :5, 0] = -0.0, 0.0, np.nan, np.inf, -np.nan
     monkeypatch.setattr(of_chunks, "loops_for", lambda name, size: None)
-    (expected,) = of_chunks.lift(registers(6), x, (1,))
+    (expected,) = of_chunks._lift_registers(registers(6), x, (1,))
     from dask_coop.chunks.numpy.loops import selection as loops
 
     monkeypatch.setattr(of_chunks, "loops_for", lambda name, size: loops)
-    (found,) = of_chunks.lift(registers(6), x, (1,))
+    (found,) = of_chunks._lift_registers(registers(6), x, (1,))
     assert found.dtype == "u1"
     np.testing.assert_array_equal(found, expected)
 

@@ -32,7 +32,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, ge
 import dask.array as da
 import numpy as np
 from dask import compute
-from dask.array.core import Array, asanyarray, handle_out
+from dask.array.core import Array, handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
@@ -459,7 +459,7 @@ def _in_float32(
     """Call a function of a bfloat16 array in float32, and round float32 results back to it."""
     first, array = next(iter(given.items()))
     narrow = array.dtype if dtype is None else np.dtype(dtype)
-    given[first] = asanyarray(array).astype("f4")
+    given[first] = da.asanyarray(array).astype("f4")
     if narrow != array.dtype:
         return function(**given, dtype=dtype, out=out)
 
@@ -493,7 +493,7 @@ def _by_dask(
     others = {key: defaults[key] for key in unset & defaults.keys()} | others
     fall_back(logger, name, "is left to Dask's function", refusal, Refused)
     several = name == "histogramdd" and isinstance(array, list | tuple)
-    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(asanyarray(array))
+    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
     # Dask would declare a dtype in another byte order, but NumPy computes in the native one.
     if not np.dtype(others.get("dtype")).isnative:
         others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")

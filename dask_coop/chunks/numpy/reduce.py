@@ -41,9 +41,9 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import Paired
-from dask_coop.algebra.registers import Registers
+from dask_coop.algebra.registers import Registers, places
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks import paired, registers
+from dask_coop.chunks import paired
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -72,7 +72,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
     if isinstance(op.monoid, Registers):
-        return registers.lift(op.monoid, x, axes)
+        return _lift_registers(op.monoid, x, axes)
     if gaps.serves(op.monoid):
         return gaps.lift(op, x, axes, where)
     if op.monoid.lift is not None:
@@ -90,6 +90,28 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         _count(x, axes, valid) if field.role == "count" else _reduce(field, x, axes, dtype, valid)
         for field, dtype in zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
     )
+
+
+#: The elements whose hashes are in memory at a time: some hundred bytes each.
+_HASHED = 1 << 16
+
+
+def _lift_registers(monoid: Registers, x: Array, axes: tuple[int, ...]) -> State:
+    """Return the registers of HyperLogLog of a chunk over `axes`."""
+    lines = np.ascontiguousarray(as_lines(x, axes))
+    *kept, n = lines.shape
+    table = np.zeros((math.prod(kept), monoid.entries), "u1")
+    if (loops := loops_for("selection", x.size)) is not None:
+        loops.fill_registers(lines.reshape(len(table), n), monoid.bits, table)
+        return (table.reshape(*kept, monoid.entries),)
+    flat, registers = lines.reshape(-1), table.reshape(-1)
+    for begin in range(0, flat.size, _HASHED):
+        some = flat[begin : begin + _HASHED]
+        at, rank = places(some, monoid.bits)
+        if kept:
+            at = at + np.arange(begin, begin + some.size) // n * monoid.entries
+        np.maximum.at(registers, at, rank.astype("u1"))
+    return (table.reshape(*kept, monoid.entries),)
 
 
 def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
