@@ -763,12 +763,11 @@ def _move(
     center: bool,
     ddof: int = 0,
     other: Any = None,
-    statistic: str | None = None,
     **options: Any,
 ) -> da.Array:
     """Return the moving statistic of the public function `name`, with options of `Window`.
 
-    That of pairs, if there is an `other` array. The statistic is by default the function's.
+    That of pairs, if there is an `other` array. An option may name another statistic.
     """
     x, y = asanyarray(a), None if other is None else asanyarray(other)
     along = _axis(name, x, axis)
@@ -786,7 +785,8 @@ def _move(
         )
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
-    spec = Window(statistic or name.removeprefix("move_"), along, length, least, off, **options)
+    statistic = options.pop("statistic", name.removeprefix("move_"))
+    spec = Window(statistic, along, length, least, off, **options)
     ahead = (length - 1) // 2 if center else 0
     if y is None:
         return graph_windows.move(x, spec, ahead, name)

@@ -125,9 +125,9 @@ def finalized(finalize: Finalize, states: list[State], absent: Codes | None, dty
     return result
 
 
-def finish_own(states: list[State], own: Codes, finalize: Finalize, dtype: Any) -> Finished:
+def finish_single(states: list[State], single: Codes, finalize: Finalize, dtype: Any) -> Finished:
     """Finalize the groups of a table that a mask has."""
-    inside, others = as_slice(np.flatnonzero(own)), np.flatnonzero(~own)
+    inside, others = as_slice(np.flatnonzero(single)), np.flatnonzero(~single)
     taken = [tuple(field[..., inside] for field in state) for state in states]
     result = finalized(finalize, taken, None, dtype)
     # Copies: a view would keep the whole table in memory.
@@ -146,26 +146,26 @@ def finish(
     shape: tuple[int, ...],
     to: str,
     absent: Codes | None = None,
-    own: list[tuple[Places, Places]] | None = None,
+    single: list[tuple[Places, Places]] | None = None,
 ) -> Any:
     """Return a block of a result from its tables.
 
-    With `own`, tables are `Finished`: it has the positions in their results, and in the block.
+    With `single`, tables are `Finished`: it has the positions in their results, and in the block.
     """
-    results = [] if own is None else [table.result for table in states]
-    states = states if own is None else [table.states for table in states]
+    results = [] if single is None else [table.result for table in states]
+    states = states if single is None else [table.states for table in states]
     merged = merge_tables(ops=ops, states=states, places=places, n=n)
     result = finalized(finalize, merged, absent, dtype)
     if gaps is not None:
         present, missing = gaps
         like = results[0] if results else result
-        whole = np.empty_like(like, shape=(*result.shape[:-1], math.prod(shape)))
-        whole[..., present] = result
-        for (source, target), finished in zip(own or (), results, strict=True):
-            whole[..., target] = asarray(finished[..., source], kind(whole))
+        block = np.empty_like(like, shape=(*result.shape[:-1], math.prod(shape)))
+        block[..., present] = result
+        for (source, target), finished in zip(single or (), results, strict=True):
+            block[..., target] = asarray(finished[..., source], kind(block))
         if count(missing):
             nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]
-            whole[..., missing] = finalize(nothing, np.ones(1, "?")).astype(dtype, copy=False)
-        result = whole
+            block[..., missing] = finalize(nothing, np.ones(1, "?")).astype(dtype, copy=False)
+        result = block
     result = result.reshape(*result.shape[:-1], *shape)
     return asarray(result, to)

@@ -120,8 +120,8 @@ def test_quantiles_are_numpys(
 @pytest.mark.parametrize("q", [0, 1, np.int64(0), np.array(1)])
 def test_whole_quantiles_beside_infinities(xp: ModuleType, q: Any) -> None:
     array = np.array([[1, -np.inf, 3, 4, np.inf, np.nan, 5, 2, -np.inf, np.inf]])
-    found = to_numpy(xp, dc.move_quantile(to_chunks(xp, array, 4), 3, q, 1))
-    np.testing.assert_array_equal(found, np.nanquantile(laid_out(array, 3, 1, False), q, -1))
+    moved = to_numpy(xp, dc.move_quantile(to_chunks(xp, array, 4), 3, q, 1))
+    np.testing.assert_array_equal(moved, np.nanquantile(laid_out(array, 3, 1, False), q, -1))
 
 
 def test_medians_of_pandas() -> None:
