@@ -270,16 +270,21 @@ class MonoidRow:
             return reduce(self.combine, states)
         total = self.combine(states[0], states[1])
         for state in states[2:]:
+            # Lines of one length have a count in common, a number.
             plain = (
-                type(x) is type(y) is np.ndarray and (x.shape, x.dtype) == (y.shape, y.dtype)
+                type(x) is type(y)
+                and isinstance(x, np.ndarray | np.generic)
+                and (x.shape, x.dtype) == (y.shape, y.dtype)
                 for x, y in zip(total, state, strict=True)
             )
             if not all(plain):
                 total = self.combine(total, state)
                 continue
             with np.errstate(all="ignore"):
-                for f, x, y in zip(self.fields, total, state, strict=True):
-                    f.ufunc(x, y, out=x)
+                total = tuple(
+                    f.ufunc(x, y, out=x if type(x) is np.ndarray else None)
+                    for f, x, y in zip(self.fields, total, state, strict=True)
+                )
         return total
 
     @property

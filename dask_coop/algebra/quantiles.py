@@ -96,6 +96,21 @@ class Quantiles:
         low, high = some[ranks.previous], some[ranks.next]
         return np.dtype(np.asarray(self.interpolate(low, high, ranks.gamma)).dtype)
 
+    def begin_without_elements(self, element: np.dtype[Any]) -> None:
+        """Warn that the median of no element is NaN, or raise an error where NumPy does.
+
+        `end` warns where NaN are left out.
+
+        Raises
+        ------
+        ValueError
+            If NumPy raises an error, or the dtype of the result has no NaN.
+        """
+        if not (self.skipna or self.q is None) or self.result(element).kind in "iu":
+            raise ValueError("cannot take a quantile of no elements")
+        if not self.skipna:
+            warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=1)
+
     def ranks(self, n: Any) -> Ranks:
         """Return the ranks among `n` elements, int64 of any shape; meaningless for n = 0."""
         n = np.asarray(n, "i8")
@@ -134,11 +149,12 @@ class Quantiles:
         return np.where(is_late, before, behind)
 
     def end(self, low: Any, high: Any, gamma: Any, size: int) -> Any:
-        """Return the quantiles of `size` elements; if there are none, `low`, which is NaN."""
+        """Return the quantiles of `size` elements; if there are none, NaN."""
         if not size:
             if self.skipna:
                 warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-            return low
+            # Integers have no NaN.
+            return np.full(low.shape, np.nan) if low.dtype.kind in "iu" else low
         with np.errstate(all="ignore"):
             return np.asarray(self.interpolate(low, high, gamma))
 

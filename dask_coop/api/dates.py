@@ -19,7 +19,8 @@ from dask_coop.algebra.operation import bind
 from dask_coop.algebra.statistics import only_field
 from dask_coop.api.arguments import ReductionArguments, SplitEvery, reduce_array
 from dask_coop.chunks.dtypes import casts, declared_by
-from dask_coop.errors import Refused, remedy
+from dask_coop.errors import Declined, Refused, remedy
+from dask_coop.graph import executor
 from dask_coop.graph import reduce as graph_reduce
 
 #: The statistics of dates. Durations have a sum, too. There is no variance: NumPy has no unit for
@@ -82,6 +83,8 @@ def reduce_durations(
     ------
     Refused
         If `dtype` is another dtype, `initial` is set, or chunks are not NumPy's.
+    Declined
+        If a runner works at once.
     """
     native = x.dtype.newbyteorder("=")
     for argument, value, bad in (
@@ -94,6 +97,8 @@ def reduce_durations(
                 f"{name} does not take dtype {x.dtype} with {argument} {value!r}; "
                 f"{remedy(x.dtype, 'i')}"
             )
+    if executor.runner() is not None:
+        raise Declined(f"{name} of durations adds numbers that tasks make of the chunks")
     x = x.astype(native)
     # Sums of integers are reproducible in any case.
     within = given._replace(out=None, reproducible=False)

@@ -413,14 +413,14 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
     if blocks := calls.get(group_selection.count_block):
         return f"digits by group, counted over {_count(len(blocks), 'chunk')}"
     lifts = [*calls.get(grouped.lift, ()), *calls.get(grouped.lift_lazy, ())]
-    ends = calls.get(grouped.finish, [])
+    ends = calls.get(tables.finish, [])
     if not lifts or not ends:
         return ""
     # Count groups over the blocks of one result that lie along its groups.
     first, *_ = ends
     leading = len(index_of(first.key)) - len(first.kwargs["shape"])
     n = sum(
-        end.kwargs["n"]
+        end.kwargs["n"] + sum(tables.count(target) for _, target in end.kwargs.get("single") or ())
         for end in ends
         if name_of(end.key) == name_of(first.key)
         and index_of(end.key)[:leading] == index_of(first.key)[:leading]
@@ -497,7 +497,7 @@ def _elements(tasks: list[Any], kind: str) -> str:
         match _function(node):
             case windows.reduce_windows if "op" in node.kwargs:
                 elements = str(node.kwargs["op"].element)
-            case grouped.finish:
+            case tables.finish:
                 elements, kind = str(node.kwargs["ops"][0].element), _KINDS[node.kwargs["to"]]
     if not kind:
         return elements or "values between two steps"

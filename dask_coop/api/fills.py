@@ -16,7 +16,7 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.fills import fill, weighted_mean, weighted_spread, weighted_sum
 from dask_coop.algebra.monoids import SUM, MonoidRow
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import as_pairs, rechunk
+from dask_coop.api.arguments import as_declared, as_pairs, rechunk
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
@@ -95,7 +95,8 @@ def ffill(
         raise ValueError(f"limit must be an integer from 1 on, or None, got {limit!r}")
     if array.dtype.kind in "biu":
         validate_axis(axis, array.ndim)
-        return array
+        # Tasks that read the declared dtype, as those of cumsum do, meet it.
+        return as_declared(array)
     monoid = fill(None if limit is None else int(limit))
     op = bind(monoid, array.dtype, array.dtype, name, times="mM")
     arguments = ScanArguments(axis, None, method, False, name == "bfill", False, segments)

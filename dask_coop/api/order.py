@@ -28,6 +28,7 @@ from dask_coop.api.arguments import (
     find_axes,
     placed_along,
     require_one_kind,
+    without_empty,
 )
 from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import QuantileEstimate
@@ -109,6 +110,7 @@ def quantile(
         If `q` is not between 0 and 1, the method does not exist, there is no element, or weights
         have another shape or come with another method. Computing raises it if weights are negative
         or all zero. Or if `error` is out of range, or comes with an argument that it does not take.
+        Forms that leave NaN out return NaN of no element, unless there are weights or an `error`.
     AxisError
         As for :func:`sum`.
 
@@ -176,8 +178,8 @@ def nanquantile() -> None:
     Returns
     -------
     dask.array.Array
-        As for :func:`quantile`; NaN where every element is NaN, and computing it then issues a
-        RuntimeWarning.
+        As for :func:`quantile`; NaN where every element is NaN or there is none, and computing it
+        then issues a RuntimeWarning.
 
     Examples
     --------
@@ -235,7 +237,8 @@ def median(
     -------
     dask.array.Array
         Lazy: the middle element, or the mean of the middle two. If those two are equal it is their
-        value, where NumPy's sum of both may overflow. NaN if an element is NaN.
+        value, where NumPy's sum of both may overflow. NaN if an element is NaN, or, with a
+        RuntimeWarning when it is computed, if there is no element.
 
     Raises
     ------
@@ -343,8 +346,12 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Argume
     _check(name, x, arguments)
     x = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     axes = find_axes(arguments.axis, x.ndim)
-    if any(x.shape[d] == 0 for d in axes):
-        raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
+    if is_empty := any(x.shape[d] == 0 for d in axes):
+        alone = arguments.weights is None and arguments.error is None
+        if name in ("quantile", "percentile") or chunks.is_masked(x._meta) or not alone:
+            raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
+        # NaN, as NumPy's, whose results of integers are then float64 by any method.
+        x = without_empty(x if x.dtype.kind in "fmM" else as_dtype(x, "f8"))
     x = x if arguments.weights is None else broadcastable(x)
     weights = None if arguments.weights is None else _weights(name, x, axes, arguments)
     q, weak = (None, False) if fractions is None else (fractions.like, fractions.weak)
@@ -356,7 +363,7 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Argume
         if executor.runner() is not None:
             raise Declined(f"the quantiles of {name} are lazy")
         asked = derive(f"{name}-q", _ask, fractions.q, fractions, asked)
-    if len(axes) == x.ndim:
+    if len(axes) == x.ndim and not is_empty:
         result = _of_all(name, x, asked, weights, shape, dtype, arguments)
         if arguments.keepdims:
             result = result.reshape(shape + (1,) * x.ndim)

@@ -353,7 +353,8 @@ def move_quantile(
     window, min_count, axis, center
         As for :func:`move_sum`.
     q : float
-        From 0 to 1. Between two elements it is interpolated by NumPy's method "linear".
+        From 0 to 1. Between two elements it is interpolated by NumPy's method "linear"; the
+        integers 0 and 1 give the extrema, also beside infinities.
 
     Returns
     -------
@@ -380,6 +381,10 @@ def move_quantile(
         raise TypeError(f"{name} takes one number for q, got {q!r}")
     if not 0 <= q <= 1:
         raise ValueError(f"{name} takes a q from 0 to 1, got {q}")
+    if np.asarray(q).dtype.kind in "iu":
+        # NumPy takes the element for a whole q, and interpolates to NaN beside infinities else.
+        extremum = "min" if q == 0 else "max"
+        return _move(name, a, window, min_count, axis, center, statistic=extremum)
     return _move(name, a, window, min_count, axis, center, q=float(q))
 
 
@@ -762,7 +767,7 @@ def _move(
 ) -> da.Array:
     """Return the moving statistic of the public function `name`, with options of `Window`.
 
-    That of pairs, if there is an `other` array.
+    That of pairs, if there is an `other` array. An option may name another statistic.
     """
     x, y = asanyarray(a), None if other is None else asanyarray(other)
     along = _axis(name, x, axis)
@@ -780,7 +785,8 @@ def _move(
         )
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
-    spec = Window(name.removeprefix("move_"), along, length, least, off, **options)
+    statistic = options.pop("statistic", name.removeprefix("move_"))
+    spec = Window(statistic, along, length, least, off, **options)
     ahead = (length - 1) // 2 if center else 0
     if y is None:
         return graph_windows.move(x, spec, ahead, name)

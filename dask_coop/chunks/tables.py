@@ -9,8 +9,9 @@ that one table alone has are copied, and the others combined, in the order of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,14 @@ Finalize = Callable[[list[State], Codes | None], Any]
 #: Positions of groups in a table: an array, or a slice if they are neighbours.
 Places = Codes | slice
 
+
+class Finished(NamedTuple):
+    """A table of the groups that other tables have, too, and the results of the others."""
+
+    states: list[State]
+    result: Any
+
+
 #: So many groups are finalized at a time: their states stay in a processor's cache.
 _BLOCK = 1 << 16
 
@@ -37,6 +46,11 @@ def as_slice(places: Codes) -> Places:
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return slice(int(places[0]), int(places[-1]) + 1)
     return places
+
+
+def count(places: Places) -> int:
+    """Return the number of positions."""
+    return places.stop - places.start if isinstance(places, slice) else len(places)
 
 
 def merge_tables(
@@ -109,3 +123,49 @@ def finalized(finalize: Finalize, states: list[State], absent: Codes | None, dty
         some = absent if absent is None or axis < first.ndim - 1 else absent[block]
         result[at] = finalize(taken, some)
     return result
+
+
+def finish_single(states: list[State], single: Codes, finalize: Finalize, dtype: Any) -> Finished:
+    """Finalize the groups of a table that a mask has."""
+    inside, others = as_slice(np.flatnonzero(single)), np.flatnonzero(~single)
+    taken = [tuple(field[..., inside] for field in state) for state in states]
+    result = finalized(finalize, taken, None, dtype)
+    # Copies: a view would keep the whole table in memory.
+    return Finished([tuple(field[..., others] for field in state) for state in states], result)
+
+
+def finish(
+    *,
+    ops: Ops,
+    states: list[Any],
+    places: list[tuple[Places, Places]] | None,
+    n: int,
+    gaps: tuple[Places, Places] | None,
+    finalize: Finalize,
+    dtype: Any,
+    shape: tuple[int, ...],
+    to: str,
+    absent: Codes | None = None,
+    single: list[tuple[Places, Places]] | None = None,
+) -> Any:
+    """Return a block of a result from its tables.
+
+    With `single`, tables are `Finished`: it has the positions in their results, and in the block.
+    """
+    results = [] if single is None else [table.result for table in states]
+    states = states if single is None else [table.states for table in states]
+    merged = merge_tables(ops=ops, states=states, places=places, n=n)
+    result = finalized(finalize, merged, absent, dtype)
+    if gaps is not None:
+        present, missing = gaps
+        like = results[0] if results else result
+        block = np.empty_like(like, shape=(*result.shape[:-1], math.prod(shape)))
+        block[..., present] = result
+        for (source, target), finished in zip(single or (), results, strict=True):
+            block[..., target] = asarray(finished[..., source], kind(block))
+        if count(missing):
+            nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]
+            block[..., missing] = finalize(nothing, np.ones(1, "?")).astype(dtype, copy=False)
+        result = block
+    result = result.reshape(*result.shape[:-1], *shape)
+    return asarray(result, to)

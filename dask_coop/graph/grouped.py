@@ -10,7 +10,8 @@ receive the positions of one table's groups in the next::
     chunk 3   groups 3 4    -+-merge-->  groups 2 3 4    -+
 
 Where each group lies within few chunks, as days do, the result has several blocks along the groups.
-Each block has the groups that begin in one chunk and takes the tables of few chunks::
+Each block has the groups that begin in one chunk and takes the tables of few chunks. Groups that
+no other chunk has are finalized with their chunk, and none of their states waits for the others::
 
     chunk 0   days 0 1 2    ---------->  result, days 0 1 2
     chunk 1   days 2 3 4    ---------->  result, days 3 4         day 2 goes to the first
@@ -23,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +46,8 @@ from dask_coop.chunks.tables import (
     Ops,
     Places,
     as_slice,
-    empty,
-    finalized,
+    finish,
+    finish_single,
     merge_tables,
 )
 from dask_coop.errors import Declined
@@ -133,17 +134,30 @@ def reduction(
     threads = threads_for(x)
     token = tokenize(ops, x, labels, shape, threads > 1)
     name = next(iter(outputs)) if len(outputs) == 1 else "groupby"
+    tables = None
+    if isinstance(labels, Known):
+        tables = Tables(labels, x.chunks[x.ndim - labels.ndim :], n)
+    order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
+    known = None if tables is None or labels.rows else [*map(tables.groups, order)]
+    ranges = _ranges(known, shape)
+    spans = None if known is None else _spans(known)
+    nbytes = sum(block_bytes(op, x, axes) for op in ops)
+    single = None
+    if tables is not None and len(ranges) > 1 == len(outputs):
+        single = [*map(tables.single, order)]
+    plans = [_plan(known, single, spans, len(order), nbytes, *ends) for ends in ranges]
+    if single is not None and any(plan.levels for plan in plans):
+        # Tasks that merge tables for others take the states of all groups.
+        plans = [_plan(known, None, spans, len(order), nbytes, *ends) for ends in ranges]
+    ending = None
+    if plans[0].single is not None:
+        (ending,) = outputs.values()
+        token = tokenize(token, *ending)
     lifted = f"{name}-lift-{token}"
-    layer, tables = _lifts(lifted, ops, x, labels, n, threads)
+    layer = _lifts(lifted, ops, x, labels, tables, threads, ending)
     graph = HighLevelGraph.from_collections(
         lifted, layer, dependencies=[x, *(labels.arrays if isinstance(labels, Lazy) else ())]
     )
-    order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
-    tables_of_blocks = None if tables is None else [tables.groups(index) for index in order]
-    ranges = _ranges(tables_of_blocks, shape)
-    spans = None if tables_of_blocks is None else _spans(tables_of_blocks)
-    nbytes = sum(block_bytes(op, x, axes) for op in ops)
-    plans = [_plan(tables_of_blocks, spans, len(order), nbytes, *ends) for ends in ranges]
 
     merged, below, last = f"{name}-merge-{token}", Layer(), {}
     for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept))):
@@ -165,7 +179,8 @@ def reduction(
         for (index, number), (keys, merge) in last.items():
             key = (out_name, *index, number, *(0,) * (len(shape) - 1))
             arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
-            arguments |= {"shape": (sizes[number], *shape[1:]), "gaps": plans[number].gaps}
+            arguments |= {"gaps": plans[number].gaps, "single": plans[number].single}
+            arguments["shape"] = (sizes[number], *shape[1:])
             to = chunks.kind(x._meta)
             out_layer[key] = Task(key, finish, to=to, states=refs(keys), **arguments)
         results.append(array(graph, top, out_name, out_layer, x._meta, out_chunks, dtype))
@@ -207,20 +222,28 @@ def _at_once(
 
 
 def _lifts(
-    name: str, ops: Ops, x: Array, labels: Known | Lazy, n: int, threads: int
-) -> tuple[Blocks, Tables | None]:
-    """Return the layer that lifts chunks, and their tables if each chunk's groups are known."""
+    name: str,
+    ops: Ops,
+    x: Array,
+    labels: Known | Lazy,
+    tables: Tables | None,
+    threads: int,
+    ending: tuple[Finalize, Any] | None,
+) -> Blocks:
+    """Return the layer that lifts chunks, and finalizes groups that no other has by `ending`."""
     inputs: dict[str, Any] = {"block": x}
     first = x.ndim - labels.ndim
     if any(op.monoid.positional for op in ops):
         inputs["origin"] = Origins(x, tuple(range(first + labels.rows, x.ndim)))
     arguments: dict[str, Any] = {"ops": ops, "rows": labels.rows, **shared(threads)}
-    if isinstance(labels, Known):
-        tables = Tables(labels, x.chunks[first:], n)
-        inputs["codes"] = _CodesOfBlocks(x, tables)
-        return Blocks(name, x.ndim, lift, (), inputs, **arguments), None if labels.rows else tables
-    arguments["coder"] = labels.coder
-    return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, inputs, **arguments), None
+    if isinstance(labels, Lazy):
+        arguments["coder"] = labels.coder
+        return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, inputs, **arguments)
+    assert tables is not None
+    inputs["codes"] = _OfBlocks(x, tables, "codes")
+    if ending is not None:
+        inputs["single"], arguments["ending"] = _OfBlocks(x, tables, "single"), ending
+    return Blocks(name, x.ndim, lift, (), inputs, **arguments)
 
 
 class Tables:
@@ -270,6 +293,18 @@ class Tables:
         """Return the positions of a block's groups among all groups."""
         return as_slice(self.groups(index))
 
+    def single(self, index: Key) -> Codes:
+        """Return a mask of a block's groups that no other block has."""
+        return np.equal(self._holders[self.groups(index)], 1)
+
+    @cached_property
+    def _holders(self) -> Codes:
+        """The number of blocks that have each group."""
+        holders = np.zeros(self.n, "i8")
+        for index in itertools.product(*(range(len(ends) - 1) for ends in self._ends)):
+            holders[self.groups(index)] += 1
+        return holders
+
     def codes(self, index: Key) -> tuple[Codes, int]:
         """Return the codes of the block at an index of the label axes, and its number of groups."""
         codes, groups = self._block(index)
@@ -314,22 +349,22 @@ def _narrow(n: int) -> str:
     return "i4" if n <= np.iinfo("i4").max else "i8"
 
 
-class _CodesOfBlocks(BlockwiseDep):  # type: ignore[misc]
-    """The codes of each block of an array, with the block's number of groups."""
+class _OfBlocks(BlockwiseDep):  # type: ignore[misc]
+    """The values for each block of an array of a method of tables: "codes" or "single"."""
 
     produces_tasks = False
 
-    def __init__(self, x: Array, tables: Tables) -> None:
+    def __init__(self, x: Array, tables: Tables, method: str) -> None:
         self.numblocks = x.numblocks
-        self._tables = tables
+        self._tables, self._method = tables, method
 
-    def __getitem__(self, index: Key) -> tuple[Codes, int]:
-        """Return the codes of the block at an index."""
-        return self._tables.codes(index[-self._tables.ndim :])
+    def __getitem__(self, index: Key) -> Any:
+        """Return the argument of the block at an index."""
+        return getattr(self._tables, self._method)(index[-self._tables.ndim :])
 
     def __dask_tokenize__(self) -> Any:
-        """Return the values that identify the codes in keys."""
-        return type(self).__name__, self.numblocks, self._tables
+        """Return the values that identify the arguments in keys."""
+        return type(self).__name__, self.numblocks, self._tables, self._method
 
 
 # Plans of merges.
@@ -359,13 +394,16 @@ class Plan(NamedTuple):
         The merge of the tables that remain.
     gaps : tuple of Places, or None
         The positions in the block of the groups of the last merge, and of those that are in no
-        table; None if there are none of these.
+        table; None if all are of the last merge.
+    single : list of (Places, Places), or None
+        For each source, the positions among its single groups, and in the block.
     """
 
     sources: list[int]
     levels: list[tuple[int, list[Merge]]]
     last: Merge
     gaps: tuple[Places, Places] | None = None
+    single: list[tuple[Places, Places]] | None = None
 
 
 def _ranges(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -398,6 +436,7 @@ def _spans(tables: list[Codes]) -> Codes:
 
 def _plan(
     tables: list[Codes] | None,
+    single: list[Codes] | None,
     spans: Codes | None,
     count: int,
     nbytes: float,
@@ -406,7 +445,8 @@ def _plan(
 ) -> Plan:
     """Return the plan of the block of a result with the groups from `start` to before `stop`.
 
-    `nbytes` is the size of a group's states.
+    `single` are masks of the groups that one table alone has, which are finalized there. `nbytes`
+    is the size of a group's states.
     """
     n = stop - start
     levels: list[tuple[int, list[Merge]]] = []
@@ -421,7 +461,7 @@ def _plan(
     within = {i: _within(tables[i], start, stop) for i in near}
     # A block without elements takes a table for its kind and dtypes.
     sources = [i for i, groups in within.items() if len(groups)] or [0]
-    have = [tables[i] for i in sources]
+    have = [tables[i] if single is None else tables[i][~single[i]] for i in sources]
     while len(have) > (fan_in := at_a_time(FAN_IN, max(map(len, have)) * nbytes)):
         level, above = [], []
         for i in range(0, len(have), fan_in):
@@ -431,15 +471,22 @@ def _plan(
             above.append(union)
         levels.append((fan_in, level))
         have = above
-    whole = np.arange(start, stop)
-    present = np.zeros(n, "?")
+    present, merged = np.zeros((2, n), "?")
     for groups in within.values():
         present[groups - start] = True
-    last = placed(have, whole[present])
-    if present.all():
-        return Plan(sources, levels, last)
-    gaps = as_slice(np.flatnonzero(present)), as_slice(np.flatnonzero(~present))
-    return Plan(sources, levels, last, gaps)
+    merged[:] = present
+    places = None
+    if single is not None:
+        finished = [tables[i][single[i]] - start for i in sources]
+        inside = [np.flatnonzero((groups >= 0) & (groups < n)) for groups in finished]
+        targets = [groups[at] for groups, at in zip(finished, inside, strict=True)]
+        merged[np.concatenate(targets)] = False
+        places = [*zip(map(as_slice, inside), map(as_slice, targets), strict=True)]
+    last = placed(have, np.flatnonzero(merged) + start)
+    if merged.all():
+        return Plan(sources, levels, last, None, places)
+    gaps = as_slice(np.flatnonzero(merged)), as_slice(np.flatnonzero(~present))
+    return Plan(sources, levels, last, gaps, places)
 
 
 def _within(groups: Codes, start: int, stop: int) -> Codes:
@@ -487,13 +534,20 @@ def lift(
     rows: int,
     origin: Origin | None = None,
     threads: int = 1,
-) -> list[State]:
-    """Return the states of the groups of a block whose labels are known."""
+    single: Codes | None = None,
+    ending: tuple[Finalize, Any] | None = None,
+) -> Any:
+    """Return the states of the groups of a block whose labels are known.
+
+    With `ending`, return them `Finished`: those of the mask `single` are finalized.
+    """
     known, n = codes
     ndim = known.ndim
     shape = block.shape[block.ndim - ndim :]
     on_device = chunks.asarray(known, chunks.kind(block))
-    return lift_codes(ops, block, np.broadcast_to(on_device, shape), n, rows, origin, threads)
+    of_block = np.broadcast_to(on_device, shape)
+    states = lift_codes(ops, block, of_block, n, rows, origin, threads)
+    return states if single is None or ending is None else finish_single(states, single, *ending)
 
 
 @casts
@@ -541,30 +595,3 @@ def _within_row(state: State, length: int) -> State:
     """Return a state whose indices count from the first element of the row."""
     value, index, *others = state
     return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *others)
-
-
-def finish(
-    *,
-    ops: Ops,
-    states: list[list[State]],
-    places: list[tuple[Places, Places]] | None,
-    n: int,
-    gaps: tuple[Places, Places] | None,
-    finalize: Finalize,
-    dtype: Any,
-    shape: tuple[int, ...],
-    to: str,
-    absent: Codes | None = None,
-) -> Any:
-    """Return a block of a result from its tables."""
-    merged = merge_tables(ops=ops, states=states, places=places, n=n)
-    result = finalized(finalize, merged, absent, dtype)
-    if gaps is not None:
-        present, missing = gaps
-        nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]
-        whole = np.empty_like(result, shape=(*result.shape[:-1], math.prod(shape)))
-        whole[..., present] = result
-        whole[..., missing] = finalize(nothing, np.ones(1, "?")).astype(dtype, copy=False)
-        result = whole
-    result = result.reshape(*result.shape[:-1], *shape)
-    return chunks.asarray(result, to)

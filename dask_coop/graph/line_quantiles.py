@@ -142,6 +142,11 @@ def _of_lines(
     x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles | Repeats, result: np.dtype[Any]
 ) -> Any:
     """Return the quantiles of the lines of a block."""
+    if isinstance(spec, Quantiles) and not all(x.shape[d] for d in axes):
+        spec.begin_without_elements(x.dtype)
+        kept = [n for d, n in enumerate(x.shape) if d not in axes]
+        nothing = np.full_like(x, _missing(result), result, shape=(*spec.shape, *kept))
+        return _shaped(spec.end(nothing, nothing, None, 0), x, axes, keepdims, spec)
     values, counts = quantiles_of_lines(x, axes, spec, result)
     if spec.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)

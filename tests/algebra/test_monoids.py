@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from functools import reduce
 from itertools import pairwise
 from types import SimpleNamespace
@@ -411,3 +412,15 @@ def test_libraries_may_compare_in_their_own_way(monkeypatch: pytest.MonkeyPatch)
     assert monoids.MAX.combine((np.float32(1),), (b,)) == ((np.maximum, 1, b),)
     (value, index) = monoids.ARGMAX.combine((a, np.array([7])), (b, np.array([8])))
     assert (value.tolist(), index.tolist()) == ([1], [7])
+
+
+def test_states_with_a_count_in_common_are_added_in_place() -> None:
+    op = bind(MEAN, np.dtype("f4"), np.dtype("f8"), "mean")
+    states = [(np.full(1 << 16, i, "f8"), np.int64(i)) for i in range(9)]
+    tracemalloc.start()
+    total, count = op.combine(states)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (total == 36).all()
+    assert (count, type(count)) == (36, np.int64)
+    assert most < 1.5 * total.nbytes

@@ -53,7 +53,8 @@ def test_clipping_is_that_of_a_loop(xp: Any, cenfunc: Any, stdfunc: Any, axis: A
         np.testing.assert_allclose(to_numpy(xp, mine), loops, rtol=1e-12)
 
 
-@pytest.mark.parametrize("axis", [0, 1, (0, 2)])
+@pytest.mark.filterwarnings("ignore:(Mean of|invalid value)")
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2)])
 def test_clipping_is_astropys(axis: Any) -> None:
     # Not among the judges of every test, for it is large.
     astropy = pytest.importorskip("astropy.stats", reason="astropy judges where it is installed")
@@ -62,9 +63,33 @@ def test_clipping_is_astropys(axis: Any) -> None:
         mine = dc.sigma_clip(da.from_array(x, chunks=3), axis=axis, **options).compute()
         theirs = astropy.sigma_clip(x, axis=axis, **options)
         np.testing.assert_array_equal(np.ma.getmaskarray(mine), np.ma.getmaskarray(theirs))
+    if axis in (None, 0):
+        two = np.array([0.0, 10])
+        for sigma, maxiters in ((0.5, 5), (0.5, 1), (1, 5)):
+            options = {"axis": axis, "maxiters": maxiters}
+            mine = dc.sigma_clip(da.from_array(two, chunks=1), sigma, **options).compute()
+            theirs = astropy.sigma_clip(two, sigma, **options)
+            np.testing.assert_array_equal(np.ma.getmaskarray(mine), np.ma.getmaskarray(theirs))
     np.testing.assert_allclose(
         dc.mad_std(da.from_array(x, chunks=3), axis).compute(), astropy.mad_std(x, axis)
     )
+
+
+@pytest.mark.filterwarnings("ignore:(All-NaN|Mean of)")
+@pytest.mark.usefixtures("_long")
+@pytest.mark.parametrize("stdfunc", ["std", "mad_std"])
+def test_rounds_that_clip_all(stdfunc: Any) -> None:
+    x = np.array([0.0, 10])
+    lazy = da.from_array(x, chunks=1)
+    for axis in (None, 0):
+        for maxiters in (1, 2, 5):
+            arguments = {"axis": axis, "maxiters": maxiters, "stdfunc": stdfunc}
+            result, *bounds = dc.sigma_clip(lazy, 0.5, return_bounds=True, **arguments)
+            # astropy's of 8.0, in test_clipping_is_astropys, too.
+            kept = axis is None and maxiters > 1
+            assert (np.ma.getmaskarray(result.compute()) != kept).all()
+            assert np.isnan(dask.compute(*bounds)).all() == kept
+            assert np.isnan(dc.sigma_clip(lazy, 0.5, masked=False, **arguments).compute()).all()
 
 
 def test_masks_and_integers() -> None:

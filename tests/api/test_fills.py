@@ -245,8 +245,9 @@ def test_dates_are_filled(dtype: str, loops: bool, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8"])
 def test_what_has_no_gaps_is_returned(dtype: str) -> None:
     x = da.ones((4, 4), chunks=2, dtype=dtype)
-    assert dc.ffill(x, 0) is x
-    assert dc.bfill(x, limit=3) is x
+    for filled_ in (dc.ffill(x, 0), dc.bfill(x, limit=3)):
+        assert (filled_.dtype, filled_.chunks) == (x.dtype, x.chunks)
+        np.testing.assert_array_equal(filled_.compute(), x)
     with pytest.raises(np.exceptions.AxisError):
         dc.ffill(x, 2)
     assert dc.ewm_mean(x, alpha=0.5).dtype == np.float64

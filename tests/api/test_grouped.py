@@ -929,3 +929,20 @@ def test_moments_of_chunks_without_groups(func: str) -> None:
     np.testing.assert_array_equal(lazy.compute(), known.compute())
     none, _ = dc.groupby_reduce(x, np.full(12, 7), func=func, expected_groups=[0, 1])
     assert np.isnan(none.compute()).all()
+
+
+def test_groups_that_one_chunk_has_wait_as_results() -> None:
+    """Only the states of groups that two chunks share are kept for the task of the other chunk."""
+    x, labels = da.ones((3, 40), chunks=(3, 10)), np.arange(40) // 4
+
+    def lifted(result: Any) -> list[Any]:
+        graph = dict(result.__dask_graph__())
+        return [*dask.get(graph, [key for key in graph if "lift" in str(key)])]
+
+    tables = lifted(dc.groupby_reduce(x, labels, func="std")[0])
+    assert [table.result.shape for table in tables] == [(3, 2)] * 4
+    fields = [field for table in tables for state in table.states for field in state]
+    assert {field.shape for field in fields} == {(3, 1)}
+    # Several functions make their results of the same states.
+    both, _ = dc.groupby_reduce(x, labels, func=["std", "max"])
+    assert not any(hasattr(table, "result") for table in lifted(both[0]))

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -40,6 +41,10 @@ SERVED = {
     "x.rolling_exp(time=3).mean()": "rolling_exp.mean",
     "x.polyfit('time', 1).polyfit_coefficients": "polyfit",
 }
+
+
+#: xarray's function that a call is left to.
+LEFT = "apply_variable_ufunc"
 
 
 def whole_lines(x: Any) -> bool:
@@ -207,24 +212,55 @@ def test_values_between_positions_are_those_of_scipy(method: str, chunks: int) -
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        "x.interp(t=[9.5, 3.5, 4.0])",
-        "x.interp(t=xr.DataArray([[1.5, 3.0], [0.5, 9.0]], dims=('i', 'j')))",
-        "x.interp(t=xr.DataArray(da.from_array([1.5, 3.0], chunks=1), dims='i'))",
-        "x.interp(t=[1.5, 3.0], method='quadratic')",
+        ("x.interp(t=[9.5, 3.5, 4.0])", "positions that increase"),
+        (
+            "x.interp(t=xr.DataArray([[1.5, 3.0], [0.5, 9.0]], dims=('i', 'j')))",
+            "along one dimension",
+        ),
+        (
+            "x.interp(t=xr.DataArray(da.from_array([1.5, 9.0, 99, 3], chunks=2), dims='i'))",
+            "positions that are in memory",
+        ),
+        ("x.interp(t=[1.5, 3.0], method='quadratic')", "linear or nearest"),
     ],
 )
 def test_what_we_do_not_interpolate_is_xarrays(
-    call: str, served: Counter[tuple[str, str, str, str]]
+    call: str, why: str, served: Counter[tuple[str, str, str, str]]
 ) -> None:
     x = xr.DataArray(np.random.default_rng(0).random((12, 3)), {"t": np.arange(12.0)}, ("t", "a"))
     names = {"xr": xr, "da": da}
     expected = eval(call, names | {"x": x})
     with dc.installed():
         found = eval(call, names | {"x": x.chunk(t=5)})
+        explained = {row.operation: row for row in dc.explain(found)}
     xr.testing.assert_allclose(found.compute(), expected.compute())
-    assert ("apply_variable_ufunc", "Dask") in {(name, by) for name, _, by, _ in served}
+    reported = [reason for name, _, by, reason in served if (name, by) == (LEFT, "Dask")]
+    assert reported
+    assert all(why in reason for reason in reported)
+    assert explained[LEFT].served_by == "Dask"
+    assert why in explained[LEFT].why
+
+
+def test_windows_that_are_constructed_are_xarrays_views() -> None:
+    x = field("f4").chunk(time=10)
+
+    def built() -> Any:
+        return x.rolling(time=7, center=True).construct("window")
+
+    with dc.installed():
+        windows = built()
+        mean = windows.mean("window")
+        # Dask's views take no memory, until ours or others reduce them.
+        explained = {row.operation: row.served_by for row in dc.explain(mean)}
+    assert (explained["sliding_window_view"], explained["nanmean"]) == ("Dask", "dask_coop")
+    xr.testing.assert_identical(windows.compute(), built().compute())
+    assert windows.chunks == built().chunks
+    block = dask.get(dict(windows.data.__dask_graph__()), windows.data.__dask_keys__()[1][0][0])
+    assert len({block.strides[windows.get_axis_num(d)] for d in ("time", "window")}) == 1
+    # xarray adds float32.
+    xr.testing.assert_allclose(mean, built().mean("window"), rtol=1e-5, atol=1e-5)
 
 
 def test_functions_of_users_are_left_alone() -> None:

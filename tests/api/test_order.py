@@ -71,6 +71,30 @@ def finite(name: str, result: Any, expected: Any) -> Any:
     return np.where(np.isinf(expected) & adds_up, result, expected)
 
 
+def check_no_element(
+    xp: Any, name: str, x: Any, array: Any, q: Any, method: str, axis: Any, keepdims: bool
+) -> None:
+    """Check the quantiles of lines without elements: NaN, unless NumPy raises an error."""
+    if name in ("quantile", "percentile"):
+        with pytest.raises(ValueError, match="of no element"):
+            call(dc, name, x, q, method, axis=axis)
+        return
+    lazy = call(dc, name, x, q, method, axis=axis, keepdims=keepdims)
+    expected = numpys(name, array, q, method, axis=axis, keepdims=keepdims)
+    # NumPy drops the axes of q, and there its dtype does not count.
+    shape = (() if "median" in name else np.shape(q)) + expected.shape
+    if 0 not in lazy.shape:
+        with pytest.warns(RuntimeWarning, match="Mean of empty|All-NaN"):
+            lazy.compute()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = to_numpy(xp, lazy)
+    assert np.shape(result) == lazy.shape == shape
+    assert result.dtype == lazy.dtype
+    assert lazy.dtype == expected.dtype or array.dtype.kind == "f"
+    assert np.isnan(result).all()
+
+
 @by_name
 @given(
     case=reducible(dtypes=INTS + FLOATS),
@@ -88,8 +112,7 @@ def test_quantiles_are_numpys(
     some = range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if not array.size:
         if axis is None or any(array.shape[d] == 0 for d in some):
-            with pytest.raises(ValueError, match="of no element"):
-                call(dc, name, x, q, method, axis=axis)
+            check_no_element(xp, name, x, array, q, method, axis, keepdims)
         return
     if axis == ():
         # NumPy's functions take that for no axis in some versions, and for all in others.
@@ -376,8 +399,14 @@ def test_behind_chunks_of_unknown_sizes_all_elements_are_counted(xp: Any) -> Non
     x = to_chunks(xp, array, 100)
     some = x[x > 0.5]
     np.testing.assert_array_equal(dc.median(some).compute(), np.median(array[array > 0.5]))
+    for none in (x[x > 2], (x * 9).astype("i4")[x > 2]):
+        for function in (dc.median, dc.nanmedian, lambda x: dc.nanquantile(x, 0.3)):
+            with pytest.warns(RuntimeWarning, match="Mean of empty|All-NaN"):
+                assert np.isnan(float(function(none)))
+        with pytest.raises(ValueError, match="no element"):
+            dc.quantile(none, 0.5).compute()
     with pytest.raises(ValueError, match="no element"):
-        dc.median(x[x > 2]).compute()
+        dc.nanquantile(none, 0.5, method="lower").compute()
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
         dc.median(da.stack([some, some], axis=1), axis=0)
 

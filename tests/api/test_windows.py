@@ -98,7 +98,7 @@ def test_results_are_bottlenecks(statistic: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("q", [0, 0.1, 0.5, 0.77, 1])
+@pytest.mark.parametrize("q", [0, 0.0, 0.1, 0.5, 0.77, 1, 1.0])
 def test_quantiles_are_numpys(
     xp: ModuleType, dtype: str, compiled: bool, q: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +115,13 @@ def test_quantiles_are_numpys(
             expected = np.where(counts >= least, np.nanquantile(windows, q, -1), np.nan)
         found = to_numpy(xp, dc.move_quantile(x, window, q, least, center=center))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("q", [0, 1, np.int64(0), np.array(1)])
+def test_whole_quantiles_beside_infinities(xp: ModuleType, q: Any) -> None:
+    array = np.array([[1, -np.inf, 3, 4, np.inf, np.nan, 5, 2, -np.inf, np.inf]])
+    moved = to_numpy(xp, dc.move_quantile(to_chunks(xp, array, 4), 3, q, 1))
+    np.testing.assert_array_equal(moved, np.nanquantile(laid_out(array, 3, 1, False), q, -1))
 
 
 def test_medians_of_pandas() -> None:

@@ -594,7 +594,10 @@ def test_unknown_chunk_sizes(client: Client) -> None:
         ),
         (lambda x, **kw: dc.sum(x + 1, **kw), "persist"),
         (lambda x, **kw: dc.norm(x, 1, axis=1, **kw), "persist"),
-        (lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw), "persist"),
+        (
+            lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw),
+            "sum of durations adds numbers that tasks make",
+        ),
         (lambda x, **kw: dc.sum(da.ma.masked_less(x, 0), **kw), "persist"),
         (lambda x, **kw: dc.cumsum(x.astype("m8[s]"), 0, **kw), "persist"),
         (

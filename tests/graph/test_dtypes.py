@@ -81,6 +81,14 @@ def test_every_public_function_takes_equal_elements_of_another_dtype(
     assert_alike(found, expected)
 
 
+@pytest.mark.parametrize("function", [dc.ffill, dc.bfill])
+def test_what_has_no_gaps_is_declared(xp: Any, function: Any) -> None:
+    other = undeclared_chunks(to_chunks(xp, numbers().astype("i4"), 2))
+    filled = function(other, axis=0)
+    assert other.blocks[0, 0].compute().dtype != filled.dtype
+    assert filled.blocks[0, 0].compute().dtype == filled.dtype == "i4"
+
+
 def test_bool_is_declared(xp: Any) -> None:
     array = numbers() > 6
     honest = to_chunks(xp, array, 2)

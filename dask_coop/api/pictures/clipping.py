@@ -46,7 +46,11 @@ _NORMAL = 1.482602218505602
 
 
 class Clip(NamedTuple):
-    """How elements are clipped: the axes, the deviations allowed, the rounds and the statistics."""
+    """How elements are clipped: the axes, the deviations allowed, the rounds and the statistics.
+
+    `forgets` is whether bounds of no element are NaN, which clip nothing, or those of the round
+    before.
+    """
 
     axes: tuple[int, ...]
     lower: float
@@ -54,6 +58,7 @@ class Clip(NamedTuple):
     rounds: float
     center: str
     spread: str
+    forgets: bool
 
 
 @public("blockwise", dask=False)
@@ -114,7 +119,9 @@ def sigma_clip(
     Notes
     -----
     Results are those of ``astropy.stats.sigma_clip``, in float64; with ``axis=None`` and
-    ``masked=False`` its result lacks clipped elements, and here they are NaN. Lines are gathered up
+    ``masked=False`` its result lacks clipped elements, and here they are NaN. As there, with
+    ``axis=None`` and ``masked=True`` nothing is masked if a round before the last clips all
+    elements: the next bounds are NaN. Lines are gathered up
     to the ``array.chunk-size`` of Dask's configuration. Longer lines take `maxiters` rounds of
     reductions, in which the chunks are kept in memory.
 
@@ -149,7 +156,8 @@ def sigma_clip(
                 f"{argument} of sigma_clip is a number of deviations, at least 0, got "
                 f"{deviations!r}"
             )
-    clip = Clip(find_axes(axis, x.ndim), float(low), float(high), rounds, cenfunc, stdfunc)
+    axes, forgets = find_axes(axis, x.ndim), axis is None and masked
+    clip = Clip(axes, float(low), float(high), rounds, cenfunc, stdfunc, forgets)
     sizes, x = x.chunks, without_empty(x)
     kept = tuple(0 if d in clip.axes else slice(None) for d in range(x.ndim))
     lines = _gathered(x, clip.axes)
@@ -320,8 +328,8 @@ def _bounds_by_rounds(x: da.Array, clip: Clip) -> tuple[da.Array, ...]:
     for _ in range(int(clip.rounds) - 1):
         y = _clipped(y, bounds, partial(_clipped_block, masked=False), False)
         later = _bounds(y, clip)
-        # Where nothing is left, the bounds stay.
-        bounds = tuple(where(new == new, new, old) for new, old in zip(later, bounds, strict=True))
+        stay = [where(new == new, new, old) for new, old in zip(later, bounds, strict=True)]
+        bounds = later if clip.forgets else tuple(stay)
     return bounds
 
 
@@ -435,9 +443,9 @@ def _bounds_in(x: Any, clip: Clip) -> tuple[Any, Any]:
                 away = np.abs(lines - _middle(lines, first, last)[:, np.newaxis])
                 away = chunks.backend_of(away).sort(np.where(kept, away, np.nan), 1, False)
                 spread = _middle(away, np.zeros_like(count), count) * _NORMAL
-            # Where nothing is left, the bounds stay.
-            lower = np.where(count > 0, center - clip.lower * spread, lower)
-            upper = np.where(count > 0, center + clip.upper * spread, upper)
+            changes = (count > 0) | clip.forgets
+            lower = np.where(changes, center - clip.lower * spread, lower)
+            upper = np.where(changes, center + clip.upper * spread, upper)
             below = (kept & (lines < lower[:, np.newaxis])).sum(1)
             above = (kept & (lines > upper[:, np.newaxis])).sum(1)
             first, last = first + below, last - above
