@@ -12,7 +12,7 @@ import upstream
 SERVED = {"mean", "moment", "histogram", "unique", "searchsorted", "bincount", "nonzero", "sum"}
 SERVED |= {"nanstd", "argmax", "cumsum", "median", "nanquantile", "topk"}
 
-#: Not what takes long, or is about functions that are Dask's; one of three, and what differs.
+#: Not what takes long, or is about functions that are Dask's; one of eight, and what differs.
 #: `make upstream` runs all.
 SELECTED = (
     "test_percentiles or test_stats or test_reductions and not 2D or test_routines and (histogram "
@@ -34,7 +34,7 @@ def test_dasks_own_tests_pass_but_for_known_differences(
     monkeypatch.setenv("DASK_OPTIMIZATION__FUSE__ACTIVE", "False")
     suite = upstream.SUITES["dask"]
     known = {**suite.differences, _ALONE: "alone, too"}
-    suite = replace(suite, every=3, differences=known, besides=_BESIDES)
+    suite = replace(suite, every=8, differences=known, besides=_BESIDES)
     root = suite.find(tmp_path)
     if not all((root / tests).exists() for tests in suite.tests):
         pytest.skip("this Dask is installed without its tests")

@@ -53,7 +53,7 @@ BINS = [
 ]
 
 
-@pytest.mark.each(3)
+@pytest.mark.each(6)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i8", "u8"])
 @pytest.mark.parametrize("case", range(len(BINS)))
 def test_counts_and_weights(dtype: str, case: int) -> None:
