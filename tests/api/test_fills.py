@@ -581,7 +581,7 @@ def test_spreads_far_from_zero_keep_their_digits(xp: Any, adjust: bool) -> None:
     np.testing.assert_allclose(both, exact, rtol=2e-6)
 
 
-@pytest.mark.each(2)
+@pytest.mark.each(4)
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("alpha", [1.0, 0.999999, 0.5, 1e-6])
 @pytest.mark.parametrize("name", SPREADS)
@@ -613,6 +613,7 @@ def test_pandas_gives_the_same_spreads(
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-12)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("adjust", [True, False])
 @pytest.mark.parametrize("name", SPREADS)
@@ -632,7 +633,7 @@ def test_a_lost_weight_is_no_noise(
             np.testing.assert_allclose(found, math.nan if alone else exact, rtol=1e-12)
 
 
-@pytest.mark.each(2)
+@pytest.mark.each(3)
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 1e-6])
 @pytest.mark.parametrize("name", SPREADS)
