@@ -155,7 +155,7 @@ LAYOUTS: list[Any] = [
 ]
 
 
-@pytest.mark.each(3)
+@pytest.mark.each(4)
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i2", "u8"])
 def test_layouts(dtype: str, layout: int) -> None:
