@@ -32,7 +32,7 @@ from dask_coop.compiled.waits import WAITS, compiled_apart
 from . import arrays, chunks, histogram, matmul, reduce, scan, threads, transpose
 from .cases import QUICK, Primitive
 from .measure import DeviceLostError, Row, floor, measure
-from .timers import find_timer, machine_facts, times
+from .timers import QUICK_SAMPLES, find_timer, machine_facts, times
 
 PRIMITIVES: dict[str, Primitive] = {
     "reduce": reduce,
@@ -90,6 +90,7 @@ def run(
 
     began, here = perf_counter(), find_timer(cpu)
     scale = QUICK if quick else here.scale
+    here.samples = QUICK_SAMPLES if quick else here.samples
     scale = scale.of_sizes(sizes) if sizes else scale
     scale = replace(scale, whole=whole) if whole is not None else scale
     chosen = only or (tuple(PRIMITIVES) if quick and here.kind == "CPU" else here.primitives)

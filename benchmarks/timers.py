@@ -43,8 +43,9 @@ Call = Callable[..., Any]
 Sample = tuple[float, float]
 
 #: The number of samples for calls of at most so many milliseconds.
-SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
+SAMPLES: tuple[tuple[float, int], ...] = ((100.0, 7), (300.0, 3), (math.inf, 1))
 HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (1000.0, 2), (math.inf, 1))
+QUICK_SAMPLES = ((20.0, 2), (math.inf, 1))
 
 #: The fewest samples of a call on a cluster, because the time of messages varies.
 CLUSTERED = 7

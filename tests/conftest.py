@@ -6,8 +6,9 @@ import gc
 import importlib
 import logging
 import os
+import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import ModuleType
@@ -42,14 +43,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if THOROUGH or any("[" in argument for argument in config.args):
         return
+    positions: dict[tuple[str, int], dict[Any, int]] = defaultdict(dict)
 
     def is_left_out(item: Any) -> bool:
-        marker = item.get_closest_marker("each")
-        return marker is not None and sum(item.callspec.indices.values()) % marker.args[0] != 0
+        if (marker := item.get_closest_marker("each")) is None:
+            return False
+        test, total = item.nodeid.partition("[")[0], 0
+        for number, choice in enumerate(choices(item)):
+            known = positions[test, number]
+            total += known.setdefault(choice, len(known))
+        return bool(total % marker.args[0])
 
-    if left_out := [item for item in items if is_left_out(item)]:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_left_out(item)]
+    left_out = {item for item in items if is_left_out(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def choices(item: Any) -> list[tuple[int, ...]]:
+    """Return the values that each decorator and each fixture chose for a test, by their identity.
+
+    pytest's own `indices` count the combinations, and not the values of a parameter.
+    """
+    params = dict(item.callspec.params)
+    together = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [re.findall(r"\w+", names) if isinstance(names, str) else names for names in together]
+    chosen = [tuple(id(params.pop(name)) for name in names) for names in groups]
+    return chosen + [(id(value),) for value in params.values()]
 
 
 @pytest.hookimpl(tryfirst=True)

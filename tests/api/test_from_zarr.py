@@ -192,15 +192,12 @@ def test_stores_of_obstore() -> None:
 
 @pytest.mark.parametrize("scheduler", ["threads", "sync", "processes"])
 def test_schedulers(scheduler: str, path: str) -> None:
-    for chunks in (None, (15, 7)):
-        np.testing.assert_array_equal(
-            dc.from_zarr(path, chunks=chunks).compute(scheduler=scheduler), X
-        )
-        memory = MemoryStore()
-        save(memory)
-        if scheduler != "processes":
-            got = dc.from_zarr(memory, chunks=chunks).compute(scheduler=scheduler)
-            np.testing.assert_array_equal(got, X)
+    memory = MemoryStore()
+    save(memory)
+    stores = [path] if scheduler == "processes" else [path, memory]
+    lazy = [dc.from_zarr(store, chunks=chunks) for store in stores for chunks in (None, (15, 7))]
+    for got in dask.compute(*lazy, scheduler=scheduler, num_workers=1 + (scheduler == "threads")):
+        np.testing.assert_array_equal(got, X)
 
 
 def test_workers_of_a_cluster(path: str) -> None:

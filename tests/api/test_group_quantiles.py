@@ -94,6 +94,7 @@ def assert_found(
     np.testing.assert_array_equal(to_numpy(xp, result), expected.astype(result.dtype))
 
 
+@pytest.mark.each(2)
 @pytest.mark.usefixtures("_by")
 @pytest.mark.parametrize(("func", "kwargs"), CALLS)
 @pytest.mark.parametrize("dtype", NUMBERS)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.calls import noting, refuse
 from support.loops import compile_from
-from support.strategies import REAL, chunkings
+from support.strategies import FEWER, REAL, chunkings
 
 import dask_coop as dc
 from dask_coop.algebra.merges import lowest
@@ -416,7 +416,7 @@ def test_arrays_without_elements(xp: Any, shape: Any, chunks: Any, ndim: int) ->
 
 @pytest.mark.usefixtures("_compiled")
 @given(case=grouped(), data=st.data())
-@settings(max_examples=30)
+@FEWER
 def test_groups_of_lazy_labels_are_found(case: Any, data: Any) -> None:
     x, codes, _, chunks = case
     array = da.from_array(x, chunks=chunks)

@@ -1,7 +1,7 @@
 """xarray's own tests of groups, windows and fills, with our functions in the place of others.
 
 What xarray leaves to flox, bottleneck and Dask goes to ours, also of NumPy arrays: these are cut
-into chunks before, so that all results cross some. One test of three is run, and what differs; of
+into chunks before, so that all results cross some. One test of eight is run, and what differs; of
 NumPy arrays all are by HYPOTHESIS_PROFILE=thorough, and of chunked ones by ``make upstream``.
 """
 
@@ -87,8 +87,12 @@ def pytest_sessionfinish():
 """
 
 _ENABLED = "there is nothing to enable"
-#: Without which no test of the share would take deviations.
-_OF_STD = "test_groupby_ignores_keepdims[True-std]"
+#: Without which no test of the share would take deviations, medians or counts.
+ALWAYS = (
+    "test_groupby_ignores_keepdims[True-std]",
+    "test_groupby_reductions[numpy-median-True-True]",
+    "test_groupby_count",
+)
 
 #: By module: what is selected of it, what has to be used, tests that fail and why we stand by it.
 SELECTED = {
@@ -115,21 +119,23 @@ SELECTED = {
 }
 
 
-@pytest.mark.parametrize("module", SELECTED)
-def test_xarrays_own_tests_pass_but_for_known_differences(module: str, tmp_path: Path) -> None:
+def test_xarrays_own_tests_pass_but_for_known_differences(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     # Its tests are not imported here, where their marks are not known.
-    path_of_tests = Path(xarray.__file__).parent / "tests" / f"{module}.py"
-    if not path_of_tests.exists() or not all(map(find_spec, ("flox", "bottleneck"))):
+    folder = Path(xarray.__file__).parent / "tests"
+    if not folder.exists() or not all(map(find_spec, ("flox", "bottleneck"))):
         pytest.skip("xarray is installed without its tests, or there is no flox or bottleneck")
-    selected, needed, differences = SELECTED[module]
-    share = "" if THOROUGH else upstream.SHARE.format(every=3, named=[_OF_STD, *differences])
+    selected = " or ".join(f"{module} and ({names})" for module, (names, *_) in SELECTED.items())
+    needed = {name for _, names, _ in SELECTED.values() for name in names}
+    differences = [test for *_, known in SELECTED.values() for test in known]
+    share = "" if THOROUGH else upstream.SHARE.format(every=8, named=[*ALWAYS, *differences])
     (tmp_path / "in_xarrays_place.py").write_text(PLUGIN + share)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    flaky\n    slow\n")
     path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
     ini = str(tmp_path / "pytest.ini")
-    command = ["-m", "pytest", "-q", "-rfE", "--tb=no", "-k", selected, path_of_tests]
+    command = ["-m", "pytest", "-q", "-rfE", "--tb=no", "-k", selected]
     command += ["-p", "in_xarrays_place", "-p", "no:cacheprovider", "-c", ini]
+    command += [folder / f"{module}.py" for module in SELECTED]
     done = python(*command, timeout=400, PYTHONPATH=path, PYTEST_ADDOPTS="")
     found = re.findall(r"^(?:FAILED|ERROR) \S*::(test_\S+)", done.stdout, re.MULTILINE)
     assert set(found) == set(differences), done.stdout + done.stderr
@@ -143,4 +149,4 @@ def test_xarrays_tests_of_chunked_arrays_pass_with_ours_installed(tmp_path: Path
         pytest.skip("xarray is installed without its tests")
     # `make upstream` runs all of them.
     tests = tuple(path for path in suite.tests if "rolling" not in path)
-    assert upstream.check(replace(suite, every=3, tests=tests), tmp_path, ["-k", "dask"])
+    assert upstream.check(replace(suite, every=8, tests=tests), tmp_path, ["-k", "dask"])

@@ -117,6 +117,7 @@ def _raise(block: Any) -> Any:
     raise AssertionError("computed")
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("method", ["linear", "nearest"])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("chunks", [1, 3, 7, (2, 0, 1, 9, 4, 14)])

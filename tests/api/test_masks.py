@@ -163,7 +163,7 @@ def test_masks_of_the_other_kind_of_chunk_are_moved(xp: Any) -> None:
         assert dc.mean(da.from_array(array, chunks=2), where=lazy).compute() == array[mask].mean()
 
 
-@pytest.mark.each(2)
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_masked_moments_of_large_chunks(xp: Any, dtype: str) -> None:
     rng = np.random.default_rng(0)

@@ -248,6 +248,7 @@ KERNELS = [
 ]
 
 
+@pytest.mark.each(2)
 @by_monoid
 @pytest.mark.parametrize(("shape", "axis"), KERNELS)
 def test_long_lines(xp: Any, monoid: Any, shape: tuple[int, ...], axis: int) -> None:

@@ -147,6 +147,7 @@ def weights_of(shape: tuple[int, ...], axis: Any, form: str) -> Any:
     return np.random.default_rng(5).integers(0, 5, sides) / 4
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("chunks", [(7, 5, 30), (3, 2, 7), (7, 1, 1)], ids=str)
 @pytest.mark.parametrize(("axis", "form"), AXES, ids=str)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "?", "c16"])
@@ -169,7 +170,7 @@ def test_averages_are_numpy_s(
     np.testing.assert_array_equal(to_numpy(xp, counts), want[1])
 
 
-@pytest.mark.each(2)
+@pytest.mark.each(3)
 @pytest.mark.parametrize("size", [(9, 40), (300, 40), (90, 700)], ids=str)
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("chunks", [(1000, 1000), (7, 20), (1000, 1)], ids=str)
@@ -274,6 +275,7 @@ def with_gaps(*shape: int) -> Any:
     return x
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("chunks", [(120, 90), (37, 20), (120, 1)], ids=str)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("axis", [0, 1, None])
@@ -351,6 +353,7 @@ def test_products_in_batches_are_those_of_the_whole(
 # Lines through points.
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("points", [2, 3, 90, 9000])
 @pytest.mark.parametrize("alternative", ["two-sided", "less", "greater"])
 @pytest.mark.parametrize("policy", POLICIES)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.processes import printed
+
+# One worker runs the scripts for all tests.
+pytestmark = pytest.mark.xdist_group("planning")
 
 PREAMBLE = """
 import dask
@@ -31,14 +36,27 @@ span = dc.Monoid(
 """
 
 
-def run(script: str) -> None:
-    """Run a script in a process in which Dask plans queries."""
-    printed("-W", "ignore", "-c", PREAMBLE + script, DASK_ARRAY__QUERY_PLANNING="true")
+def run(script: str) -> str:
+    """Run a script in a process in which Dask plans queries; return what it prints."""
+    return printed("-W", "ignore", "-c", PREAMBLE + script, DASK_ARRAY__QUERY_PLANNING="true")
 
 
-def test_every_kind_of_function_takes_and_returns_expressions() -> None:
-    run(
-        """
+#: Runs scripts, each with names of its own, and prints the tracebacks of those that fail.
+ALL = """
+import json, traceback
+failed = {{}}
+for name, script in {scripts!r}.items():
+    try:
+        exec(compile(script, name, "exec"), dict(globals()))
+    except Exception:
+        failed[name] = traceback.format_exc()
+print(json.dumps(failed))
+"""
+
+
+#: What holds of planned arrays, and the script that checks it.
+SCRIPTS = {
+    "every kind of function takes and returns expressions": """
 for got, expected in [
     (dc.sum(x), y.sum()),
     (dc.sum(x, axis=0, keepdims=True), y.sum(0, keepdims=True)),
@@ -145,14 +163,8 @@ assert dc.histogram(x, "sturges", (1, 2))[0].compute().sum() == y.size
 filled = dc.to_hist([x, x + x], [bh.axis.Regular(5, 1, 2), bh.axis.Regular(3, 2, 5)], weights=x)
 same(filled.compute().values(), np.histogramdd((y.ravel(), (y + y).ravel()), (5, 3),
                                                [(1, 2), (2, 5)], weights=y.ravel())[0])
-"""
-    )
-
-
-def test_arrays_with_labels_hold_expressions_and_so_do_results() -> None:
-    pytest.importorskip("xarray")
-    run(
-        """
+""",
+    "arrays with labels hold expressions and so do results": """
 import xarray as xr
 import dask_coop.xarray
 coords = {"row": np.arange(40.0), "zone": ("row", np.arange(40) % 3)}
@@ -175,13 +187,8 @@ for got, expected in [
 ]:
     assert isinstance(got.data, da.Array), got
     xr.testing.assert_allclose(got.compute(), expected)
-"""
-    )
-
-
-def test_what_dask_does_not_plan_is_refused_in_so_many_words() -> None:
-    run(
-        """
+""",
+    "what dask does not plan is refused in so many words": """
 for name in ("cumsum", "nancumprod", "cumulative_sum", "ptp", "digitize", "histogram"):
     arguments = {"histogram": (3, (1, 2)), "digitize": ([1.5],)}.get(name, ())
     options = {"axis": 0} if name.startswith("cumulative") else {}
@@ -192,13 +199,8 @@ for name in ("cumsum", "nancumprod", "cumulative_sum", "ptp", "digitize", "histo
         assert "would be Dask's, which has none with array.query-planning" in str(error), error
     else:
         raise AssertionError(name)
-"""
-    )
-
-
-def test_masked_arrays_stay_masked() -> None:
-    run(
-        """
+""",
+    "masked arrays stay masked": """
 m = np.ma.masked_greater(y, 1.5)
 m[:, 3] = np.ma.masked
 x = da.from_array(m, chunks=(7, 30))
@@ -221,13 +223,8 @@ for got, expected in [
     assert np.ndim(got) == 0 or (type(got) is np.ma.MaskedArray) == masked, (got, expected)
     assert (np.ma.getmaskarray(got) == np.ma.getmaskarray(expected)).all(), (got, expected)
     same(np.ma.filled(got, -1), np.ma.filled(expected, -1))
-"""
-    )
-
-
-def test_results_go_on_as_expressions() -> None:
-    run(
-        """
+""",
+    "results go on as expressions": """
 total = dc.sum(x, axis=0)
 same((x / total - total).sum().compute(), (y / y.sum(0) - y.sum(0)).sum())
 same(dc.cumsum(dc.cumsum(x, axis=0) + x, axis=1).compute(), (y.cumsum(0) + y).cumsum(1))
@@ -236,8 +233,19 @@ kept = dc.cumsum(x, axis=0).persist()
 assert kept.chunks == x.chunks
 same((kept * 2).compute(), y.cumsum(0) * 2)
 assert dc.sum(x).name == dc.sum(x).name != dc.sum(x + 1).name
-"""
-    )
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def failed() -> dict[str, str]:
+    """Return the tracebacks of the scripts that fail, which run in one process."""
+    return dict(json.loads(run(ALL.format(scripts=SCRIPTS))))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_is_planned(failed: dict[str, str], script: str) -> None:
+    assert script not in failed, failed[script]
 
 
 def test_results_are_computed_by_other_processes() -> None:

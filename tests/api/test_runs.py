@@ -86,9 +86,9 @@ def test_events_are_those_of_a_loop(xp: Any, case: Any, least: int) -> None:
 
 # Large enough that loops are compiled, and that kernels cut lines into tiles.
 LARGE: Any = (
-    ((300_001,), (130_000,), 0),
-    ((40, 9_003), (40, 4000), 1),
-    ((2_001, 257), (1_100, 257), 0),
+    ((90_001,), (40_000,), 0),
+    ((9, 9_003), (9, 4000), 1),
+    ((1_001, 131), (600, 131), 0),
     ((5_001, 5), (3000, 5), 0),
     ((3, 4_001, 7), (2, 2500, 7), 1),
 )

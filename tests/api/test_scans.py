@@ -136,6 +136,7 @@ def test_scans_are_exact_but_for_one_rounding(xp: Any, name: str, data: Any) -> 
 LONG = [(40_000,), (3, 20_000), (20_000, 3), (600, 1100), (2, 9000, 2), (1, 5000, 40)]
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("shape", LONG, ids=str)
 @pytest.mark.parametrize("density", [None, 0.0003, 0.2])
 def test_lines_of_many_blocks(xp: Any, shape: tuple[int, ...], density: float | None) -> None:

@@ -290,6 +290,7 @@ def test_sorts_that_make_no_sense_are_refused(name: str) -> None:
         function(hidden).compute(scheduler="synchronous")
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8"])
 @pytest.mark.parametrize("k", [1, -1, 40, -40])
 def test_long_lines_are_counted_by_digits(

@@ -96,6 +96,7 @@ def test_results_are_bottlenecks(statistic: str, dtype: str) -> None:
             np.testing.assert_allclose(lazy, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("q", [0, 0.0, 0.1, 0.5, 0.77, 1, 1.0])
@@ -175,7 +176,7 @@ def test_infinity_has_no_deviation(xp: ModuleType, chunk: int) -> None:
             assert np.isnan(value) == (np.isinf(elements).any() or np.isnan(elements).all())
 
 
-@pytest.mark.each(2)
+@pytest.mark.each(4)
 @pytest.mark.parametrize("statistic", [*STATISTICS, *ORDERED])
 @pytest.mark.parametrize("chunk", [1, 3, 10, 64])
 def test_windows_longer_than_chunks(xp: ModuleType, statistic: str, chunk: int) -> None:

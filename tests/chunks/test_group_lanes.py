@@ -47,6 +47,7 @@ def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("lines", [8, 13, 24])
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ BINS = [
 ]
 
 
-@pytest.mark.each(3)
+@pytest.mark.each(6)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i8", "u8"])
 @pytest.mark.parametrize("case", range(len(BINS)))
 def test_counts_and_weights(dtype: str, case: int) -> None:
@@ -155,7 +155,7 @@ LAYOUTS: list[Any] = [
 ]
 
 
-@pytest.mark.each(3)
+@pytest.mark.each(4)
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i2", "u8"])
 def test_layouts(dtype: str, layout: int) -> None:

@@ -197,6 +197,7 @@ def test_loops_are_what_numpy_accumulates(
                 assert_same(np.asarray(last), behind, op, case)
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
 def test_logarithms_of_chunks_are_lifted_by_loops(axes: tuple[int, ...], dtype: str) -> None:

@@ -24,11 +24,11 @@ from dask_coop.cuda.programs import histogram, reduce
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 COMMON = ("f4", "f8", "i4", "i8", "u1")
 EVERYTHING = program_sets.everything()
-#: Every sixteenth one, of a kernel or dtype other than its neighbours'; or all, if asked for.
-CHECKED = EVERYTHING[:: 1 if THOROUGH else 16]
-PARTS = 12
-#: Architectures with limits of their own, and dtypes of other sizes; or all, if asked for.
-LIMITS = [(arch, "f4") for arch in ARCHITECTURES] + [("sm_80", "f8"), ("sm_100", "u1")]
+#: Every 32nd one, of a kernel or dtype other than its neighbours'; or all, if asked for.
+CHECKED = EVERYTHING[:: 1 if THOROUGH else 32]
+PARTS = 6
+#: Architectures with limits of their own, each with one dtype; or all pairs, if asked for.
+LIMITS = [*zip(ARCHITECTURES, ("f4", "f8", "f4", "i4", "u1", "f4"), strict=True)]
 
 
 def common(arch: str, name: str) -> list[str]:
