@@ -205,7 +205,7 @@ from dask_coop.node.node import Node
 if TYPE_CHECKING:
     from dask_coop.cluster.plugin import CoopPlugin
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Where the documentation has the rows of monoids.
 sys.modules[f"{__name__}.monoids"] = monoids

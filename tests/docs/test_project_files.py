@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 import tomllib
@@ -203,3 +204,17 @@ def test_dist_finds_the_pythons_that_there_are(
 def test_the_changelog_has_the_version() -> None:
     text = (REPOSITORY / "CHANGELOG.md").read_text()
     assert re.search(rf"^## \[?{re.escape(dask_coop.__version__)}\b", text, re.MULTILINE)
+
+
+def test_released_names_are_there_or_in_the_changelog() -> None:
+    """The latest table of what breaks says what to write instead of a name that is gone."""
+    pytest.importorskip("dask_coop.xarray")
+    latest = (REPOSITORY / "CHANGELOG.md").read_text().split("\n### What breaks")[1]
+    table = latest.partition("\n### ")[0]
+    gone = []
+    for name in (Path(__file__).parent / "released.txt").read_text().split():
+        try:
+            operator.attrgetter(name.partition(".")[2])(dask_coop)
+        except AttributeError:
+            gone.append(name)
+    assert [name for name in gone if f"`{name.rpartition('.')[2]}`" not in table] == []
