@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,17 +15,16 @@ from matplotlib.figure import Figure
 from .targets import Row, kinds, read
 from .threads import THREADS, most_threads, name_of
 
-COLORS = {
-    "dask_coop": "#c8553d",
-    "CUB": "#2f6f9f",
-    "CuPy": "#6a994e",
-    "PyTorch": "#8d6a9f",
-    "NumPy": "#2f6f9f",
-    "Dask": "#6a994e",
-    "floor": "0.6",
+#: The colour of each contender's line, and its marker and style, which grey shows, too.
+LINES = {
+    "dask_coop": ("#c8553d", "o-"),
+    "CUB": ("#2f6f9f", "s-"),
+    "CuPy": ("#6a994e", "^-"),
+    "PyTorch": ("#8d6a9f", "D:"),
+    "NumPy": ("#2f6f9f", "s-"),
+    "Dask": ("#6a994e", "^-"),
+    "floor": ("0.6", "--"),
 }
-
-FLOOR: dict[str, Any] = {"marker": None, "linestyle": "--"}
 
 #: The works that have a panel.
 WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")
@@ -89,18 +89,19 @@ def _threads(machine: Row, rows: list[Row]) -> Figure:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     rows = [row for row in rows if row["primitive"] == "threads"]
+    markers = itertools.cycle("os^Dv<>PX*hp")
     of = {name_of(n): n for n in THREADS} | {"dask_coop": most_threads(machine["processors"])}
     for work in dict.fromkeys(row["work"] for row in rows):
         mine = [row for row in rows if row["work"] == work and row["contender"] in of]
         points = sorted((of[row["contender"]], read(row) / row["ms"] / 1e6) for row in mine)
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=work)
+        axes.plot(*zip(*points, strict=True), marker=next(markers), markersize=4, label=work)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title("Whole calls of dask_coop on NumPy chunks, float32")
     axes.set_xlabel("threads")
     axes.set_ylabel("GB/s of input")
     axes.grid(alpha=0.3)
-    _legend(figure)
+    _legend(figure, 3)
     return figure
 
 
@@ -109,20 +110,20 @@ def _values(rows: list[Row]) -> list[int]:
 
 
 def _lines(axes: Axes, rows: list[Row], points: list[tuple[float, float]]) -> None:
-    for name, color in COLORS.items():
+    for name, (color, style) in LINES.items():
         mine = sorted(p for p, row in zip(points, rows, strict=True) if row["contender"] == name)
         if mine:
-            style: dict[str, Any] = {"marker": "o", "markersize": 3, "zorder": 2}
-            if name in ("dask_coop", "floor"):
-                style |= {"linewidth": 2.2, "zorder": 3} if name == "dask_coop" else FLOOR
-            axes.plot(*zip(*mine, strict=True), color=color, label=name, **style)
+            ours: dict[str, Any] = {"linewidth": 2.2, "zorder": 3} if name == "dask_coop" else {}
+            axes.plot(
+                *zip(*mine, strict=True), style, color=color, label=name, markersize=4, **ours
+            )
     axes.set_yscale("log")
     axes.grid(alpha=0.3)
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, columns: int = 6) -> None:
     named: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=6)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)

@@ -41,7 +41,7 @@ def save_figure(path: Path, size: int, counts: Any, edges: Any, walk: Any) -> No
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
     figure.suptitle(f"{size:,} numbers on a cluster", fontsize="x-large", fontweight="bold")
-    left.stairs(counts / 1e6, edges, fill=True, color="#4a7fb5", label="counted")
+    left.stairs(counts / 1e6, edges, fill=True, color="0.75", label="counted")
     middle = (edges[1:] + edges[:-1]) / 2
     bell = np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi) * size * np.diff(edges)
     left.plot(middle, bell / 1e6, color="#c8553d", label="expected")

@@ -129,7 +129,7 @@ def save_figure(
     below.stairs(counts, edges, fill=True, color="0.6", label="intervals between events")
     expected = counts.sum() * -np.diff(np.exp(-edges / average))
     middle = (edges[1:] + edges[:-1]) / 2
-    below.plot(middle, expected, color="#c8553d", label="expected at random")
+    below.plot(middle, expected, color="#17395c", label="expected at random")
     below.set(xlim=(0, edges[-1]), ylim=(0.5, 2 * counts.max()), yscale="log")
     below.set(xlabel="samples from one event to the next", ylabel="intervals per bin")
     below.legend(loc="upper right")

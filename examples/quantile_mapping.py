@@ -32,8 +32,8 @@ YEAR, WINDOW = 365, 31
 SHARES = np.linspace(0.01, 0.99, 33)
 #: The cell that is drawn by itself.
 CELL = 8, 5
-#: What observations, the model and the corrected model are drawn in.
-COLORS = {"observed": "#333333", "model": "#c8553d", "corrected": "#2b5d8a"}
+#: The colour and line style of each curve.
+LOOKS = {"observed": ("#333333", "-"), "model": ("#c8553d", "--"), "corrected": ("#2b5d8a", "--")}
 
 
 def fields(years: int, chunk: int) -> tuple[da.Array, da.Array]:
@@ -137,7 +137,7 @@ def main() -> None:
         observed, model = map(runtime.move, fields(given.years, given.chunk))
         half = given.years // 2 * YEAR
         learned = (quantiles_by_day(x[..., :half], SHARES) for x in (model, observed))
-        arrays = dict(zip(COLORS, (observed, model, correct(model, *learned)), strict=True))
+        arrays = dict(zip(LOOKS, (observed, model, correct(model, *learned)), strict=True))
         later = {name: x[..., half:] for name, x in arrays.items()}
         warm = [dc.quantile(x, 0.95, axis=-1) for x in later.values()]
         shares = [0.05, 0.5, 0.95]
@@ -162,11 +162,12 @@ def save_figure(path: Path, warm: Any, cell: Any) -> None:
     figure.suptitle("Quantile mapping", fontsize="x-large", fontweight="bold")
     upper, lower = figure.subfigures(2, 1, height_ratios=(4, 3))
     for axes, name in zip(upper.subplots(1, 2, sharey=True), ("model", "corrected"), strict=True):
-        for (known, color), (low, middle, high) in zip(COLORS.items(), cell, strict=True):
+        for (known, look), (low, middle, high) in zip(LOOKS.items(), cell, strict=True):
             if known in ("observed", name):
                 day = np.arange(1, YEAR + 1)
+                color, style = look
                 axes.fill_between(day, low, high, color=color, alpha=0.2, linewidth=0)
-                axes.plot(day, middle, color=color, label=known)
+                axes.plot(day, middle, style, color=color, label=known)
         axes.set(title=f"a cell, observed and {name}", xlabel="day of the year", xlim=(1, YEAR))
         axes.legend(loc="upper left", frameon=False)
         if name == "model":
@@ -180,7 +181,7 @@ def save_figure(path: Path, warm: Any, cell: Any) -> None:
             extent=(0, 360, 20, 75),
             origin="lower",
             aspect="auto",
-            cmap="RdBu_r",
+            cmap="cividis",
             vmin=-limit,
             vmax=limit,
         )

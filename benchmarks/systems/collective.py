@@ -40,8 +40,13 @@ BINS = (256, 16_384)
 WORKS = ("cumsum", "sum", "min", "describe", *(f"histogram, {bins} bins" for bins in BINS))
 DA, PLAIN, COLLECTIVE = "dask.array", 'engine="auto"', 'engine="collective"'
 NODE = "dask_coop.Node"
-#: The contenders, and the colours of their lines.
-CONTENDERS = {DA: "#6a994e", PLAIN: "#8d6a9f", COLLECTIVE: "#c8553d", NODE: "#2f6f9f"}
+#: The contenders, and the colours and markers of their lines.
+CONTENDERS = {
+    DA: ("#6a994e", "^"),
+    PLAIN: ("#8d6a9f", "D"),
+    COLLECTIVE: ("#c8553d", "o"),
+    NODE: ("#2f6f9f", "s"),
+}
 
 
 def call(module: Any, work: str, x: Any, **engine: str) -> list[Any]:
@@ -383,14 +388,14 @@ def draw(path: Path) -> Path:
     # The same results give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
         for axes, work in zip(figure.subplots(2, 3, sharex=True).flat, WORKS, strict=True):
-            for name, color in CONTENDERS.items():
+            for name, (color, marker) in CONTENDERS.items():
                 points = sorted(
                     (r["chunks"], r["ms"])
                     for r in rows
                     if (r["work"], r["contender"], r["workers"]) == (work, name, most) and "ms" in r
                 )
                 if points:
-                    axes.plot(*zip(*points, strict=True), marker="o", color=color, label=name)
+                    axes.plot(*zip(*points, strict=True), marker=marker, color=color, label=name)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_title(work)

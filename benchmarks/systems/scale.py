@@ -345,10 +345,11 @@ def draw(rows: Sequence[Row], target: Path) -> None:
                             for r in rows
                             if (r["work"], r["contender"], r[fixed]) == (work, name, at)
                         ]
-                        color, label_of = collective.CONTENDERS[name], f"{work}, {name}"
+                        color, marker = collective.CONTENDERS[name]
                         if mine:
                             points = zip(*sorted(mine), strict=True)
-                            axes.plot(*points, style, marker="o", color=color, label=label_of)
+                            look = {"marker": marker, "color": color, "label": f"{work}, {name}"}
+                            axes.plot(*points, style, **look)
                 axes.set_xscale("log")
                 axes.set_yscale("log")
                 axes.grid(alpha=0.3)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import grey
 
+from benchmarks import plots
 from benchmarks.systems import (
     accuracy,
     collective,
@@ -76,6 +78,42 @@ def test_plots_are_those_of_the_results(tmp_path: Path, module: Any) -> None:
 def test_collectives_have_plots() -> None:
     for path in collective.RESULTS.glob("*.json"):
         assert path.with_suffix(".svg").exists()
+
+
+def draw_all(folder: Path) -> int:
+    """Draw the plots of all committed results in a folder, and return their number."""
+    for module in (accuracy, unchanged):
+        for path in module.RESULTS.glob("*.json"):
+            shutil.copy(path, folder / path.name)
+        module.draw(folder)
+        for path in folder.glob("*.json"):
+            path.unlink()
+    for path in collective.RESULTS.glob("*.json"):
+        collective.draw(Path(shutil.copy(path, folder)))
+    for path in accuracy.RESULTS.parent.glob("*.json"):
+        plots.draw(folder / path.name, json.loads(path.read_text()))
+    scale.draw(json.loads(scale.RESULTS.read_text())["rows"], folder / "scale.svg")
+    return len([*folder.glob("*.svg")])
+
+
+def test_plots_can_be_read_in_grey(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with grey.checked():
+        assert draw_all(tmp_path) == 11
+
+
+def test_what_grey_hides_is_refused() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = pyplot.subplots()
+    try:
+        axes.plot([0, 1], color="#c8553d", label="red")
+        axes.plot([1, 0], color="#588b4b", label="green")
+        axes.plot([1, 1], color="#588b4b", linestyle="--", label="dashed")
+        axes.plot([1, 2], color="#17395c", label="dark")
+        axes.imshow([[1.0]], cmap="RdBu")
+        assert grey.alike(figure) == [("red", "green"), "RdBu"]
+    finally:
+        pyplot.close(figure)
 
 
 def test_the_steps_of_a_chunk_are_those_of_tasks() -> None:

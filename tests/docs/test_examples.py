@@ -21,6 +21,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
+from support import grey
 from support.processes import python
 
 import dask_coop as dc
@@ -194,7 +195,7 @@ def run(name: str, *arguments: str, cwd: Path) -> str:
     before, printed = sys.argv, StringIO()
     sys.argv = [name, *arguments, "--out", "demo"]
     try:
-        with chdir(cwd), redirect_stdout(printed):
+        with chdir(cwd), redirect_stdout(printed), grey.checked():
             run_path(str(EXAMPLES / name), run_name="__main__")
     finally:
         sys.argv = before
