@@ -128,14 +128,44 @@ def _open(
     url: Any, component: str | None, storage_options: dict[str, Any] | None, options: dict[str, Any]
 ) -> Any:
     """Return the Zarr array that is meant."""
-    import zarr
-
+    zarr = _zarr("from_zarr")
     if isinstance(url, zarr.Array):
         return url
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if isinstance(url, str) and "://" in url:
         options = {"storage_options": storage_options or None, **options}
-    return zarr.open_array(store=url, path=component or "", **{"mode": "r", **options})
+    options = {"path": component or "", "mode": "r", **options}
+    try:
+        return zarr.open_array(store=url, **options)
+    except (FileNotFoundError, ValueError):
+        arrays = _names_of_arrays(url, options)
+        if arrays is None:
+            raise
+        raise ValueError(
+            f"{component or url!r} is a group of Zarr; pass component= with the name of one of its "
+            f"arrays: {', '.join(arrays) or 'it has none'}"
+        ) from None
+
+
+def _names_of_arrays(url: Any, options: dict[str, Any]) -> list[str] | None:
+    """Return the names of the arrays of a group, or None if there is no group."""
+    import zarr
+
+    try:
+        return sorted(name for name, _ in zarr.open_group(store=url, **options).arrays())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _zarr(caller: str) -> Any:
+    try:
+        import zarr
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{caller} needs Zarr, which is not installed here; run `pip install "zarr>=3.1"`',
+            name="zarr",
+        ) from error
+    return zarr
 
 
 @public("blockwise", dask=False)
@@ -280,9 +310,7 @@ class _Where(NamedTuple):
 
     @property
     def is_array(self) -> bool:
-        import zarr
-
-        return isinstance(self.url, zarr.Array)
+        return isinstance(self.url, _zarr("to_zarr").Array)
 
     @property
     def store(self) -> dict[str, Any]:

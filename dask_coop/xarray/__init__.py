@@ -9,6 +9,15 @@
     t2m.coop.groupby_reduce("time.month", func=["mean", "std"])
 """
 
-from dask_coop.xarray.accessors import CoopDataArray, CoopDataset
+from dask_coop.errors import pip_install
+
+try:
+    from dask_coop.xarray.accessors import CoopDataArray, CoopDataset
+except ModuleNotFoundError as _error:
+    if _error.name not in ("xarray", "pandas"):
+        raise
+    raise ImportError(
+        f"dask_coop.xarray needs xarray, which cannot be imported; run `{pip_install('xarray')}`"
+    ) from _error
 
 __all__ = ["CoopDataArray", "CoopDataset"]

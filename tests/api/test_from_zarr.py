@@ -380,6 +380,30 @@ def test_a_file_that_is_too_large_is_not_read(path: str) -> None:
         dc.from_zarr(path).compute()
 
 
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_group_is_refused_with_the_names_of_its_arrays(form: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.zarr")
+    group = zarr.open_group(path, zarr_format=form)
+    with pytest.raises(ValueError, match="component= with the name of one of its arrays: it has"):
+        dc.from_zarr(path)
+    for name in ("t2m", "rain"):
+        group.create_array(name, data=X)
+    with pytest.raises(ValueError, match="component= with the name of .*: rain, t2m$"):
+        dc.from_zarr(path)
+    np.testing.assert_array_equal(dc.from_zarr(path, component="rain").compute(), X)
+    with pytest.raises(FileNotFoundError):
+        dc.from_zarr(path, component="snow")
+
+
+@pytest.mark.parametrize("call", [lambda: dc.from_zarr("x"), lambda: dc.to_zarr([1], "x")])
+def test_without_zarr_a_message_names_what_installs_it(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ModuleNotFoundError, match=r'_zarr needs Zarr.*`pip install "zarr>=3.1"`'):
+        call()
+
+
 def test_explain_tells_who_decodes(path: str, tmp_path: Path) -> None:
     x = dc.from_zarr(path)
     row = dc.explain(dc.mean(x))[0]

@@ -189,10 +189,11 @@ def test_nothing_is_computed_while_graphs_are_built() -> None:
             function(x)
 
 
-def test_without_xarray_all_else_works_and_the_accessor_says_what_is_missing() -> None:
-    code = """
+@pytest.mark.parametrize("missing", ["xarray", "pandas"])
+def test_without_xarray_all_else_works_and_the_accessor_says_what_is_missing(missing: str) -> None:
+    code = f"""
 import sys
-sys.modules["xarray"] = None
+sys.modules["{missing}"] = None
 import dask_coop as dc
 print(dc.sum([1, 2]).compute())
 try:

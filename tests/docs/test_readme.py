@@ -35,13 +35,16 @@ def run(*command: str, cwd: Path) -> str:
 def test_the_ten_lines_are_ten_and_run(tmp_path: Path) -> None:
     (code,) = blocks(README, "python")
     assert len([line for line in code.splitlines() if line]) == 10
+    code += "print(*dask.compute(counts.sum(), means.mean()))"
     printed = run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path)
-    # Of uniform numbers in [0, 1): their mean, their standard deviation, and 256 counts.
-    mean, std = map(float, re.findall(r"\d\.\d+", printed)[:2])
-    assert mean == pytest.approx(0.5, abs=0.01)
+    mean, std, low, high, smooth, total, counted, grouped = map(float, printed.split())
+    # Statistics of uniform numbers in [0, 1).
+    assert [mean, grouped] == pytest.approx([0.5, 0.5], abs=0.01)
     assert std == pytest.approx(12**-0.5, abs=0.01)
-    assert sum(map(int, re.findall(r"\b\d{5}\b", printed))) == 4096**2
-    assert float(printed.split()[-1]) == pytest.approx(4096 / 2, rel=0.01)
+    assert [low, high] == pytest.approx([0.1, 0.9], abs=0.01)
+    assert 0 < smooth < 1
+    assert total == pytest.approx(4096 / 2, rel=0.01)
+    assert counted == 4096**2
 
 
 def test_functions_beside_those_of_other_libraries_are_there() -> None:

@@ -26,7 +26,7 @@ import logging
 import re
 from collections.abc import Callable
 from functools import partial, wraps
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import dask.array as da
@@ -85,8 +85,9 @@ _JOINS = {
     *("label", "lfilter", "sosfilt"),
 }
 
-#: The modules whose frames tracebacks leave out.
+#: The modules whose frames tracebacks leave out, and the code of functions made by `around`.
 _WRAPPERS = "dask_coop.api.call."
+_AROUND: set[CodeType] = set()
 
 #: The documented name, which stays when this module moves.
 logger: logging.Logger = logging.getLogger("dask_coop.api.public")
@@ -160,6 +161,7 @@ def public(
         of_all = with_labels(with_units(with_expressions(with_values(wrapper))), kind)
         if around is not None:
             of_all = around(of_all)
+            _AROUND.add(of_all.__code__)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -184,7 +186,10 @@ def behind_wrappers(traceback: TracebackType | None) -> TracebackType | None:
     while (
         behind is not None
         and behind.tb_next is not None
-        and behind.tb_frame.f_globals.get("__name__", "").startswith(_WRAPPERS)
+        and (
+            behind.tb_frame.f_globals.get("__name__", "").startswith(_WRAPPERS)
+            or behind.tb_frame.f_code in _AROUND
+        )
     ):
         behind = behind.tb_next
     return behind

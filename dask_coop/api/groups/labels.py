@@ -119,8 +119,8 @@ def _common_shape(caller: str, labels: Sequence[Any], x: da.Array) -> tuple[int,
     shape = tuple(x.shape[x.ndim - ndim :])
     if any(n != n for n in shape):
         raise ValueError(
-            f"{caller} needs to know how many elements there are along the labels' axes; "
-            "x.compute_chunk_sizes() finds out"
+            f"{caller} needs the number of elements along the labels' axes; count them by "
+            "x.compute_chunk_sizes(), or for a dataframe by df.to_dask_array(lengths=True)"
         )
     for label in labels:
         lengths = (1,) * (ndim - label.ndim) + tuple(label.shape)
