@@ -71,9 +71,9 @@ if __name__ == "__main__":
     if gpus:
         from dask_cuda import LocalCUDACluster
 
-        cluster = LocalCUDACluster()
+        cluster = LocalCUDACluster(dashboard_address=None)
     else:
-        cluster = LocalCluster(CPU_COUNT, threads_per_worker=1)
+        cluster = LocalCluster(CPU_COUNT, threads_per_worker=1, dashboard_address=None)
 
     with cluster, Client(cluster) as client:
         client.register_plugin(dc.CoopPlugin())

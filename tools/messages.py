@@ -70,9 +70,9 @@ SECTIONS = {
 ADVICE = {
     "{said}; {name} takes": "Dask's function has this argument, and ours does not. The message "
     "lists the arguments that ours takes.",
-    "{refusal}; {name} would be Dask's, which has none": "Set `array.query-planning` to False, or "
+    "{refusal}; Dask has no {name} either": "Set `array.query-planning` to False, or "
     "convert the array as the first half of the message says.",
-    "{refusal}; {name} would be Dask's, which has no argument": "Convert the array as the first "
+    "{refusal}; Dask's {name} would run instead, but has no": "Convert the array as the first "
     "half of the message says, or leave the argument out.",
     "{refusal}. So it was left": "The first half says why this library did not take the array, "
     "and the second half why Dask did not. Convert the array as one of them says.",
@@ -125,7 +125,7 @@ ADVICE = {
     "the scheduler does not take part": "It has been restarted. Call again.",
     "distributed {version} or Dask": "This release does not know that version of Dask. Results are "
     "right. Install a newer release of dask_coop, or report the message.",
-    "the cluster cannot be made to take part": "Install dask_coop on the scheduler and on all "
+    "workers and scheduler cannot be prepared": "Install dask_coop on the scheduler and on all "
     "workers.",
     "worker {…} was lost": "Nothing to do: a graph has taken over.",
     "worker {address} would have to spill": "Use a graph, or workers with more memory. Smaller "

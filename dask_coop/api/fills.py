@@ -92,7 +92,7 @@ def ffill(
     """
     array = asanyarray(x)
     if limit is not None and (not isinstance(limit, Integral) or limit < 1):
-        raise ValueError(f"limit must be an integer from 1 on, or None, got {limit!r}")
+        raise ValueError(f"limit must be a positive integer or None, got {limit!r}")
     if array.dtype.kind in "biu":
         validate_axis(axis, array.ndim)
         # Tasks that read the declared dtype, as those of cumsum do, meet it.

@@ -88,7 +88,9 @@ def groupby_reduce(
     if array.dtype.kind == "c" and func.endswith(("var", "std")):
         raise Refused(f"{func} of {array.dtype} is complex in flox, and real here")
     if dtype is not None and (_is_na(fill_value) or array.dtype.kind in "mM"):
-        raise Refused(f"what flox makes of {array.dtype} by dtype={dtype} is its own")
+        raise Refused(
+            f"flox returns other values of {array.dtype} with dtype={dtype} than this library"
+        )
     if func in ("any", "all") and array.dtype.kind == "f" and _has_numbagg(engine):
         raise Refused(f"flox has numbagg find {func} of {array.dtype}, and NaN is false there")
     bins = expected_groups, isbin
@@ -232,7 +234,9 @@ def _has_tables_of_all(labels: list[Any], axis: Any) -> bool:
 def _misses_groups(func: str, array: Any, labels: list[Any], bins: tuple[Any, Any]) -> bool:
     """Return whether some expected group has no label."""
     if any(map(is_dask_collection, labels)):
-        raise Refused(f"what flox makes of {array.dtype} by {func} and lazy labels is its own")
+        raise Refused(
+            f"{func} of {array.dtype} by lazy labels may return other values than in flox"
+        )
     codes, groups = find_labels("groupby_reduce", labels, asanyarray(array), *bins, False)
     assert isinstance(codes, Known)
     return len(np.unique(codes.codes[codes.codes >= 0])) < math.prod(map(len, groups))

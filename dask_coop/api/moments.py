@@ -135,10 +135,10 @@ def var(
     where
         As for :func:`sum`.
     weights : dask.array.Array or array_like, optional
-        As for :func:`average`, but real and not negative, which is checked of weights in memory and
-        cannot be of lazy ones. Squared deviations from the weighted mean are averaged with them.
-        `ddof` must then be 0, since what it stands for depends on whether weights are frequencies
-        or reliabilities; :func:`cov` has both. Not with `where`, nor for complex numbers.
+        Real numbers that are not negative, of a shape as for :func:`average`; lazy weights are not
+        checked. Squared deviations from the weighted mean are averaged with them. `ddof` must be 0:
+        frequencies and reliabilities need different corrections, and :func:`cov` has both. Not
+        with `where`, nor for complex numbers.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 

@@ -107,7 +107,9 @@ def lexsort(keys: Any, axis: int = -1) -> da.Array:
         options = {"axis": along, "dtype": "i8", "meta": meta, "token": "lexsort"}
         return map_blocks(_lexsort_block, *lines, **declared_by(*lines), **options)
     if any(x.dtype.kind not in "biufmM" for x in arrays):
-        raise Refused("lexsort of long lines takes real numbers and dates")
+        raise Refused(
+            "lexsort of lines longer than array.chunk-size takes only real numbers and dates"
+        )
     return argsort(_joined_ranks(arrays, along), axis=along, stable=True)
 
 

@@ -287,7 +287,7 @@ def run_events(
     ------
     TypeError, AxisError, ValueError
         As for :func:`run_lengths`; if `values` has another shape than `mask`, or `min_length` is
-        not an integer from 1 on.
+        not a positive integer.
 
     Notes
     -----

@@ -184,8 +184,8 @@ def sort(
     Longer lines stay in as many chunks. Each chunk is sorted, samples tell where the sorted chunks
     must be divided so that results have equal sizes, and their slices are exchanged and merged. No
     task holds more than about two chunks and their copy. With k chunks there are about
-    ``4 k + k min(k, 2 sqrt(k))`` tasks, the latter of which only cut. Lines of an array of several
-    axes are sorted one by one in this way.
+    ``4 k + k min(k, 2 sqrt(k))`` tasks; those of the second term only cut. Lines of an array of
+    several axes are sorted one by one in this way.
 
     Parameters
     ----------

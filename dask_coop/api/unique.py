@@ -141,11 +141,11 @@ def value_counts(
     n : int, optional
         The largest number of values to return, from the first; all by default.
     sort : bool
-        Whether to order values by their counts, and equal counts by value; if False, all by value.
+        Whether to order by count, and by value where counts are equal; if False, by value alone.
     ascending : bool
         Whether the least frequent values come first.
     dropna : bool
-        Whether to leave out NaN and NaT. If False all NaN are one value, after any other.
+        Whether to leave out NaN and NaT. If False, they are counted as one value, the last.
     normalize : bool
         Whether to return counts divided by their sum, as float64.
     split_every : int, optional
@@ -388,8 +388,7 @@ def _require_places(name: str, x: da.Array) -> None:
     """Raise ValueError if the positions of chunks in the array are unknown."""
     if has_unknown_size(x) and (x.ndim > 1 or x.npartitions > 1):
         raise ValueError(
-            f"{name} does not count in an array of unknown chunksizes; "
-            "x.compute_chunk_sizes() finds them"
+            f"{name} needs positions, and so known chunk sizes; x.compute_chunk_sizes() finds them"
         )
 
 

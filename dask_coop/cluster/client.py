@@ -244,7 +244,7 @@ def _blocks(
     if len(indices) > most:
         raise Declined(
             f"it has {len(indices)} chunks, more than the {most} of coop.collective.chunks; "
-            "larger chunks are fewer"
+            "use larger chunks"
         )
     columns = []
     with relying(), uncollected(len(indices)):
@@ -526,7 +526,9 @@ def _prepare(client: Client, seconds: float) -> None:
             _prepared.add(client)
     except (OSError, ValueError) as error:
         # A worker has just died, or the scheduler takes no plugins.
-        raise Declined(f"the cluster cannot be made to take part: {error}") from error
+        raise Declined(
+            f"workers and scheduler cannot be prepared for a collective: {error}"
+        ) from error
 
 
 async def _register(client: Client, seconds: float) -> bool:

@@ -46,7 +46,7 @@ _PORTION, _INFLATED = 128 << 10, 1 << 20
 
 
 def _wrong(size: int, out: Bytes) -> ValueError:
-    return ValueError(f"{size:,} bytes or more would come out, and should be {out.nbytes:,}")
+    return ValueError(f"decoding yields {size:,} bytes or more, and must yield {out.nbytes:,}")
 
 
 def decode_zstd(data: Bytes, out: Bytes) -> None:
@@ -100,7 +100,7 @@ def decode_blosc(data: Bytes, out: Bytes) -> None:
     nbytes, _, length = _BLOSC.unpack(data[: _BLOSC.size].tobytes())
     if length > data.nbytes:
         raise ValueError(
-            f"its header says {length:,} bytes are stored, and there are {data.nbytes:,}"
+            f"its header says that {length:,} bytes are stored, but there are only {data.nbytes:,}"
         )
     if nbytes != out.nbytes:
         raise _wrong(nbytes, out)

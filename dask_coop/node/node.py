@@ -472,7 +472,7 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
         if not 0 <= ordinal < count:
             raise ValueError(f"devices must be in 0 to {count - 1}, got {ordinal}")
         if times > 1:
-            raise ValueError(f"devices must be distinct, got {ordinal} {times} times")
+            raise ValueError(f"devices must be distinct; device {ordinal} is there {times} times")
     return ordinals
 
 

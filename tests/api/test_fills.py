@@ -301,7 +301,7 @@ def test_other_weights_are_refused(given_as: dict[str, float]) -> None:
 def test_other_arguments_are_refused() -> None:
     x = da.ones(3, chunks=2)
     for limit in (0, -1, 1.5):
-        with pytest.raises(ValueError, match="limit must be an integer from 1 on"):
+        with pytest.raises(ValueError, match="limit must be a positive integer or None"):
             dc.ffill(x, limit=limit)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="min_periods must be"):
         dc.ewm_mean(x, alpha=0.5, min_periods=-1)

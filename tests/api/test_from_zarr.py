@@ -388,7 +388,7 @@ def test_a_group_is_refused_with_the_names_of_its_arrays(form: Any, tmp_path: Pa
         dc.from_zarr(path)
     for name in ("t2m", "rain"):
         group.create_array(name, data=X)
-    with pytest.raises(ValueError, match="component= with the name of .*: rain, t2m$"):
+    with pytest.raises(ValueError, match=r"component= with the name of .*: rain, t2m$"):
         dc.from_zarr(path)
     np.testing.assert_array_equal(dc.from_zarr(path, component="rain").compute(), X)
     with pytest.raises(FileNotFoundError):

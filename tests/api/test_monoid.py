@@ -628,9 +628,11 @@ def test_a_state_of_several_fields_is_a_tuple() -> None:
 
     with pytest.raises(ValueError, match=r"must be a tuple of 2, one number a field \(f0, f1\)"):
         make(identity=0)
-    with pytest.raises(ValueError, match=r"combine .* must return one array a field \(f0, f1\)"):
+    with pytest.raises(
+        ValueError, match=r"combine .* must return an array for each field \(f0, f1\)"
+    ):
         make(combine=lambda a, b: a[0])
-    with pytest.raises(ValueError, match=r"lift .* must return one array a field \(f0, f1\)"):
+    with pytest.raises(ValueError, match=r"lift .* must return an array for each field \(f0, f1\)"):
         dc.reduce(da.zeros(3), make(lift=lambda x: x))
 
 

@@ -111,8 +111,8 @@ MESSAGES: list[tuple[Callable[[], Any], str]] = [
         lambda: dc.bincount(da.from_array([1, -3])).compute(),
         "x of bincount must have no negative elements, got -3",
     ),
-    (lambda: dc.describe("hello"), "a of describe is an array, not the str 'hello'"),
-    (lambda: dc.sum(a=b"x"), "a of sum is an array, not the bytes b'x'"),
+    (lambda: dc.describe("hello"), "a of describe must be an array, got the str 'hello'"),
+    (lambda: dc.sum(a=b"x"), "a of sum must be an array, got the bytes b'x'"),
     (
         lambda: dc.mean(da.from_array(["a", "b"])),
         r"mean does not take dtype <U1; .* unique and value_counts take strings; \.astype\('f8'\)",

@@ -132,9 +132,9 @@ def test_arguments_go_along_wherever_they_stand() -> None:
     ],
 )
 def test_arguments_that_dask_has_not_are_refused_by_name(call: Any, argument: str) -> None:
-    with pytest.raises(TypeError, match=rf"Quantity.*Dask's, which has no argument {argument}"):
+    with pytest.raises(TypeError, match=rf"Quantity.*but has no argument {argument}"):
         call(quantities())
-    with pytest.raises(TypeError, match=rf"object.*Dask's, which has no argument {argument}"):
+    with pytest.raises(TypeError, match=rf"object.*but has no argument {argument}"):
         call(STRANGE["object"])
 
 
@@ -242,14 +242,14 @@ def test_defaults_that_dask_has_not_go_along() -> None:
     ],
 )
 def test_arguments_of_scans_and_histograms_are_refused_by_name(call: Any, argument: str) -> None:
-    with pytest.raises(TypeError, match=rf"Quantity.*Dask's, which has no argument {argument}"):
+    with pytest.raises(TypeError, match=rf"Quantity.*but has no argument {argument}"):
         call(quantities())
 
 
 def test_masked_chunks_are_refused_where_masks_mean_nothing() -> None:
-    with pytest.raises(TypeError, match=r"MaskedArray.*Dask's, which has no argument contiguous"):
+    with pytest.raises(TypeError, match=r"MaskedArray.*but has no argument contiguous"):
         dc.transpose(masked(), contiguous=True)
-    with pytest.raises(TypeError, match=r"matmul.*MaskedArray.*which has no argument semiring"):
+    with pytest.raises(TypeError, match=r"matmul.*MaskedArray.*but has no argument semiring"):
         dc.matmul(masked(), masked(), semiring="min_plus")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ CALLS: list[Callable[[], Any]] = [
 ]
 
 
+@cache
 def patterns() -> list[re.Pattern[str]]:
     """Return the messages of the source, each with anything for what stands in braces."""
     texts = dict.fromkeys(message.text for message in messages.collect())

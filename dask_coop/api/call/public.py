@@ -359,7 +359,8 @@ def _build(
     array = args[0] if args else kwargs.get(first)
     if isinstance(array, str | bytes) and first not in ("path", "url"):
         raise TypeError(
-            f"{first} of {function.__name__} is an array, not the {type(array).__name__} {array!r}"
+            f"{first} of {function.__name__} must be an array, got the {type(array).__name__} "
+            f"{array!r}"
         )
     with counted(function.__name__, array):
         if dask and (meta := getattr(array, "_meta", None)) is not None:
@@ -488,11 +489,11 @@ def _by_dask(
     if "kwargs" in parameters:
         # With query planning, functions that Dask does not implement have such a signature.
         raise RefusedByDask(
-            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
+            f"{refusal}; Dask has no {name} either while array.query-planning is on"
         ) from refusal
     if unknown := others.keys() - parameters.keys():
         raise Refused(
-            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
+            f"{refusal}; Dask's {name} would run instead, but has no argument {min(unknown)}"
         ) from refusal
     unset = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
     others = {key: defaults[key] for key in unset & defaults.keys()} | others

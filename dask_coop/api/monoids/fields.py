@@ -179,7 +179,7 @@ class Fields:
         if not isinstance(result, tuple | list) or len(result) != len(self.members):
             names = ", ".join(name for name, _, _ in self.members)
             raise ValueError(
-                f"{caller} of monoid {monoid!r} must return one array a field ({names})"
+                f"{caller} of monoid {monoid!r} must return an array for each field ({names})"
             )
         state: list[Any] = []
         for (field, dtype, axes), values in zip(self.members, result, strict=True):

@@ -366,8 +366,8 @@ def scan(
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
-        The dtype of the result. By default that of `finalize`'s result for a :class:`Monoid`; else
-        that of the states, or of `x` if float states are wider.
+        The dtype of the result. By default, for a :class:`Monoid` that of `finalize`'s result; for
+        ufuncs and rows that of the states, or that of `x` if the states are wider floats.
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with the identity of the monoid instead of 0.
     engine : {"auto", "collective"}
