@@ -441,7 +441,7 @@ def rows(seconds: float) -> Iterator[Row]:
 # The page.
 
 #: The works that the page shows for families with many.
-SHOWN = {
+SHOWN: dict[str, tuple[str, ...]] = {
     "scan": (
         *(f"2^{power} float32, axis 0" for power in (18, 22, 26, 29)),
         "2^26 float64, axis 0",

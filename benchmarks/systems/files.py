@@ -38,7 +38,7 @@ ON_HOST, ON_GPU = "decoded by the host's threads", "decoded on the GPU"
 #: KiB of a frame of Zstd, and MiB of the shard that has it, which is a chunk of Dask's.
 SHARDS = ((256, 64), (256, 256), (1024, 64), (1024, 256), (4096, 256))
 #: The functions that one call computes.
-WORKS = {"mean": ("mean",), "mean, std": ("mean", "std")}
+WORKS: dict[str, tuple[str, ...]] = {"mean": ("mean",), "mean, std": ("mean", "std")}
 
 Row = dict[str, Any]
 

@@ -135,14 +135,21 @@ def _refusing(name: str) -> Any:
     return refuse
 
 
-merge_distinct = positions = _refusing("unique")
-move = _refusing("move_{0.statistic}")
-order_statistics = _refusing("quantile")
-codes = lift_groups = _refusing("groupby_reduce")
-label = _refusing("label")
-filter_lines = _refusing("lfilter")
-digitize, isin, searchsorted = map(_refusing, ("digitize", "isin", "searchsorted"))
-transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort", "matmul"))
+merge_distinct: Any = _refusing("unique")
+positions = merge_distinct
+move: Any = _refusing("move_{0.statistic}")
+order_statistics: Any = _refusing("quantile")
+codes: Any = _refusing("groupby_reduce")
+lift_groups = codes
+label: Any = _refusing("label")
+filter_lines: Any = _refusing("lfilter")
+digitize: Any = _refusing("digitize")
+isin: Any = _refusing("isin")
+searchsorted: Any = _refusing("searchsorted")
+transpose: Any = _refusing("transpose")
+sort: Any = _refusing("sort")
+argsort: Any = _refusing("argsort")
+matmul: Any = _refusing("matmul")
 merge_sorted = sort
 
 

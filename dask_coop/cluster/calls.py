@@ -56,7 +56,9 @@ class Call:
     """
 
     def __init__(self, name: str, seconds: float, nbytes: int) -> None:
-        self.name, self.seconds, self.nbytes = name, seconds, nbytes
+        self.name = name
+        self.seconds = seconds
+        self.nbytes = nbytes
         self.is_over = False
 
     @property
@@ -81,8 +83,8 @@ class Budget:
     """
 
     def __init__(self, size: int, resource: str) -> None:
-        self.size, self._resource = size, resource
-        self._left = size
+        self.size = size
+        self._resource, self._left = resource, size
         self._line, self._freed = asyncio.Lock(), asyncio.Event()
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from distributed import Client, Future
 from dask_coop.errors import Declined
 
 
-def wait(futures: Sequence[Future]) -> None:
+def wait(futures: Sequence[Future[Any]]) -> None:
     """Wait until all futures of a client are done.
 
     `distributed.wait` serves only the current client, and making a client current changes Dask's
@@ -32,7 +32,7 @@ def wait(futures: Sequence[Future]) -> None:
         client.sync(_wait, futures)
 
 
-def futures_of_blocks(x: Array, indices: Sequence[tuple[int, ...]]) -> list[Future]:
+def futures_of_blocks(x: Array, indices: Sequence[tuple[int, ...]]) -> list[Future[Any]]:
     """Return the futures of an array's blocks, or decline."""
     layer, name = x.dask.layers.get(x.name, {}), x.name
     nodes = [layer.get((name, *index)) for index in indices]

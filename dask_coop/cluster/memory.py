@@ -136,7 +136,7 @@ class RoundChunks:
         self._largest = max(map(sum, zip(self._sizes, outputs, strict=True)))
         spilled = [key for key in every if key not in self._fast]
         one_by_one = bool(spilled) or not self._has_room(sum(outputs))
-        self.on_gpu = self._are_on_gpu()
+        self.on_gpu: bool = self._are_on_gpu()
         if one_by_one and self.on_gpu:
             # A launch needs all chunks at once.
             self._require_room_on_gpu(worker.address, sum(self._sizes) + sum(outputs))

@@ -206,9 +206,12 @@ class Hdf5Array:
         sizes: Any = None,
         theirs: Any = None,
     ) -> None:
-        self.dataset, self.shape, self.dtype = dataset, tuple(shape), np.dtype(dtype)
-        self.ndim, self._theirs, self._sizes = len(self.shape), theirs, sizes
-        self.source = _OpenFile(dataset)
+        self.dataset = dataset
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.ndim: int = len(self.shape)
+        self.source: _OpenFile = _OpenFile(dataset)
+        self._theirs, self._sizes = theirs, sizes
 
     def __reduce__(self) -> Any:
         """Return how to make the array where a task runs."""
@@ -285,7 +288,8 @@ class _OpenFile(LocalFiles):
 
     def __init__(self, dataset: Dataset, descriptor: int = -1) -> None:
         super().__init__(f"{dataset.path}{dataset.name}")
-        self.dataset, self._descriptor = dataset, descriptor
+        self.dataset = dataset
+        self._descriptor = descriptor
 
     @contextmanager
     def open(self) -> Iterator[_OpenFile]:

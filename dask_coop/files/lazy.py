@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from xarray.backends import BackendArray
 from xarray.core.indexing import BasicIndexer
 
@@ -26,8 +27,10 @@ class Backend(BackendArray):  # type: ignore[misc]
     """
 
     def __init__(self, stored: StoredArray | Hdf5Array, theirs: Any) -> None:
-        self.stored, self.theirs = stored, theirs
-        self.shape, self.dtype = theirs.shape, theirs.dtype
+        self.stored = stored
+        self.theirs = theirs
+        self.shape: tuple[int, ...] = theirs.shape
+        self.dtype: np.dtype[Any] = theirs.dtype
 
     def __getitem__(self, key: Any) -> Any:
         """Return elements; xarray's own array has those that lists of indices select."""

@@ -77,16 +77,18 @@ class StoredArray:
         self.array = array
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
-        self.ndim = len(self.shape)
+        self.ndim: int = len(self.shape)
         #: A shard has one index, and is one chunk for Dask. Of uneven ones, all lengths.
         unit = unit_of(array.metadata)
         self.chunks: tuple[Any, ...] = array.write_chunk_sizes if unit is None else unit
-        self.concurrency, self.is_cut = concurrency, is_cut
+        self.concurrency = concurrency
+        self.is_cut = is_cut
+        self._layout: Layout | None = None
+        self.why_not: str = ""
         try:
-            self._layout: Layout | None = layout_of_zarr(array)
-            self.why_not = ""
+            self._layout = layout_of_zarr(array)
         except NotSupported as error:
-            self._layout, self.why_not = None, str(error)
+            self.why_not = str(error)
 
     def __reduce__(self) -> Any:
         """Return how to make the array where a task runs."""

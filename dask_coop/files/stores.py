@@ -256,7 +256,7 @@ class ZarrStore:
     """
 
     def __init__(self, store: Any, path: str, concurrency: int) -> None:
-        self.name = f"{store}/{path}".rstrip("/")
+        self.name: str = f"{store}/{path}".rstrip("/")
         self._store, self._path, self._concurrency = store, path, concurrency
 
     def read(self, requests: Iterable[Request]) -> Generator[Bytes | None]:

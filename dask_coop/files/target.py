@@ -45,11 +45,14 @@ class StoredTarget:
     """
 
     def __init__(self, array: Any, origin: Start, journal: Journal | None, sync: bool) -> None:
-        self.array, self.origin, self.journal, self.sync = array, origin, journal, sync
+        self.array = array
+        self.origin = origin
+        self.journal = journal
+        self.sync = sync
         self.dtype: np.dtype[Any] = array.dtype
         self._keeps_empty = bool(array.config.write_empty_chunks)
         self._layout: Layout | None = None
-        self.why_not = ""
+        self.why_not: str = ""
         if (folder := folder_of(array)) is None:
             self.why_not = f"the store is no local folder: {type(array.store).__name__}"
             return

@@ -46,7 +46,7 @@ class Run:
         # Tasks that threads have taken and `get_async` has not seen finished.
         self.unseen: Counter[TaskQueue] = Counter()
         # Whether no further task may begin.
-        self.over = False
+        self.over: bool = False
         # Tasks that threads are running.
         self.doing: Counter[TaskQueue] = Counter()
         self._ends: SimpleQueue[None] = SimpleQueue()

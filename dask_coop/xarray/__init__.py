@@ -9,15 +9,6 @@
     t2m.coop.groupby_reduce("time.month", func=["mean", "std"])
 """
 
-from dask_coop.errors import pip_install
-
-try:
-    from dask_coop.xarray.accessors import CoopDataArray, CoopDataset
-except ModuleNotFoundError as _error:
-    if _error.name not in ("xarray", "pandas"):
-        raise
-    raise ImportError(
-        f"dask_coop.xarray needs xarray, which cannot be imported; run `{pip_install('xarray')}`"
-    ) from _error
+from dask_coop.xarray.accessors import CoopDataArray, CoopDataset
 
 __all__ = ["CoopDataArray", "CoopDataset"]

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
 from dask_coop.api.call.labelled import relabel, spread
@@ -182,6 +181,8 @@ def _coordinates(
     labels: Sequence[xr.DataArray], groups: Sequence[Any], options: GroupOptions
 ) -> dict[Hashable, xr.Variable]:
     """Return the groups of each label as a coordinate, by the name of its dimension."""
+    import pandas as pd  # type: ignore[import-untyped]
+
     count = len(labels)
     bins = [options.isbin] * count if isinstance(options.isbin, bool) else [*options.isbin]
     coords = {}

@@ -6,7 +6,15 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import dask
-import xarray as xr
+
+from dask_coop.errors import pip_install
+
+try:
+    import xarray as xr
+except ImportError as _error:
+    raise ImportError(
+        f"dask_coop.xarray needs xarray, which cannot be imported; run `{pip_install('xarray')}`"
+    ) from _error
 
 import dask_coop
 

@@ -18,5 +18,5 @@ def build(count: int) -> Any:
 
 if __name__ == "__main__":
     # dask_image.ndmeasure, or a module with the same names.
-    sum_labels = import_module(sys.argv[1]).sum_labels
+    sum_labels: Any = import_module(sys.argv[1]).sum_labels
     tell(build, int(sys.argv[2]), 667)
