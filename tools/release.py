@@ -120,8 +120,8 @@ def know_types(folder: Path, wheel: Path) -> None:
     print(f"pyright knows the types of {len(ours):,} names")
 
 
-#: What pyright says of other packages: Dask's Array has no annotations, so that pyright takes it for
-#: a generic class without its argument; numcodecs' Blosc, a base class, is compiled.
+#: What pyright says of other packages: Dask's Array has no annotations, so pyright takes it for a
+#: generic class without its argument; numcodecs' Blosc, a base class, is compiled.
 OF_OTHERS = ('class "Array" has', "Type of metaclass unknown", "Type of base class unknown")
 
 

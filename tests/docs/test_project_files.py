@@ -201,6 +201,18 @@ def test_dist_finds_the_pythons_that_there_are(
     assert release.find(here) == str(kept)
 
 
+def test_dist_asks_for_all_types_but_those_of_other_packages() -> None:
+    said = {
+        "error": ["Type is missing", 'partially unknown\n  class "Array" has unknown type'],
+        "warning": ["No docstring"],
+    }
+    diagnostics = [
+        {"severity": severity, "message": text} for severity in said for text in said[severity]
+    ]
+    symbol = {"name": "dask_coop.sum", "diagnostics": diagnostics}
+    assert release.unknown_types(symbol) == ["dask_coop.sum: Type is missing"]
+
+
 def test_the_changelog_has_the_version() -> None:
     text = (REPOSITORY / "CHANGELOG.md").read_text()
     assert re.search(rf"^## \[?{re.escape(dask_coop.__version__)}\b", text, re.MULTILINE)
