@@ -234,6 +234,21 @@ def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
         )
 
 
+def in_chunks_of(name: str, x: da.Array, other: str, y: Any) -> da.Array:
+    """Return `y` as an array in chunks of the kind of `x`'s, where it goes if it is in memory.
+
+    Raises
+    ------
+    TypeError
+        If it is lazy, with chunks of another kind.
+    """
+    array = asanyarray(y)
+    if not is_dask_collection(y):
+        array = array.to_backend(chunks.kind(x._meta, name))
+    require_one_kind(name, x, other, array)
+    return array
+
+
 def broadcastable(x: da.Array) -> da.Array:
     """Return `x` with one chunk along each axis of length 0 or 1.
 

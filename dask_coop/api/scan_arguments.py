@@ -10,14 +10,12 @@ import numpy as np
 from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
-from dask.base import is_dask_collection
 
-from dask_coop import chunks
 from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.statistics import ScanRow
-from dask_coop.api.arguments import rechunk, replace_nan, require_one_kind
+from dask_coop.api.arguments import in_chunks_of, rechunk, replace_nan
 from dask_coop.graph import scan as graph_scan
 
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
@@ -105,11 +103,7 @@ def flags_beside(x: da.Array, segments: Any) -> da.Array:
     heads = asanyarray(segments)
     if heads.dtype != np.dtype("?"):
         raise TypeError(f"segments must be of dtype bool, got {heads.dtype}")
-    if not is_dask_collection(segments):
-        # Flags in memory go to where the chunks are.
-        heads = heads.to_backend(chunks.kind(x._meta))
-    require_one_kind("x", x, "segments", heads)
-    return heads
+    return in_chunks_of("x", x, "segments", segments)
 
 
 def _align(heads: da.Array, x: da.Array, axis: int) -> da.Array:

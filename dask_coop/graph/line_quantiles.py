@@ -145,8 +145,9 @@ def _of_lines(
     if isinstance(spec, Quantiles) and not all(x.shape[d] for d in axes):
         spec.begin_without_elements(x.dtype)
         kept = [n for d, n in enumerate(x.shape) if d not in axes]
-        nothing = np.full_like(x, _missing(result), result, shape=(*spec.shape, *kept))
-        return _shaped(spec.end(nothing, nothing, None, 0), x, axes, keepdims, spec)
+        nothing = np.full((*spec.shape, *kept), _missing(result), result)
+        nothing = chunks.asarray(spec.end(nothing, nothing, None, 0), chunks.kind(x))
+        return _shaped(nothing, x, axes, keepdims, spec)
     values, counts = quantiles_of_lines(x, axes, spec, result)
     if spec.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)

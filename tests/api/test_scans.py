@@ -262,7 +262,7 @@ def test_bad_options_are_refused_by_name(xp: Any) -> None:
             dc.cumsum(x, 0, segments=to_chunks(xp, np.zeros(sides, "?"), 2))
     if xp is not np:
         with pytest.raises(TypeError, match="x has cupy chunks and segments numpy chunks"):
-            dc.cumsum(x, 0, segments=np.zeros(4, "?"))
+            dc.cumsum(x, 0, segments=da.zeros(4, dtype="?"))
     for method in ("magic", None):
         with pytest.raises(ValueError, match="method must be one of"):
             dc.cumsum(x, 0, method=method)

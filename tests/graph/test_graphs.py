@@ -983,6 +983,7 @@ def test_errors_of_tasks_reach_the_caller(scheduler: Any) -> None:
         lazy.compute(scheduler=scheduler)
 
 
+@pytest.mark.cublas
 def test_collections_pickle(xp: Any) -> None:
     array = numbers()
     lazy = collections(to_chunks(xp, array, 2))

@@ -77,6 +77,10 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "scan of groups": lambda x, _: dc.groupby_scan(x, np.arange(60) % 5, func="cumsum"),
 }
 
+#: Those that multiply matrices, or import what does.
+OF_MATRICES = {"covariances", "covariances of columns", "correlations", "fits"}
+OF_MATRICES |= {"filter", "delays", "sections"}
+
 #: Those that gather lines, or flatten arrays, in chunks of their own.
 MERGING = {"quantiles", "scan of groups", "flat", "sort", "order", "order by two keys"}
 MERGING |= {"ranks of all", "deviations"}
@@ -317,7 +321,14 @@ def test_chunks_of_three_axes_in_any_layout_are_joined_on_a_gpu(cp: Any) -> None
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "with the initial"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.cublas) if name in OF_MATRICES else name
+        for name in CALLS
+        if name != "with the initial"
+    ],
+)
 def test_calls_on_a_gpu_make_as_few_launches_as_for_one_chunk(
     cp: Any, name: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,14 +14,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import COUNT, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.statistics import quotient
-from dask_coop.api.arguments import beside, require_one_kind
+from dask_coop.api.arguments import beside, in_chunks_of
 from dask_coop.api.groups.statistics import Asked, Statistic, make
 from dask_coop.api.paired.regression import of_line, pairs_of, require_alternative
 from dask_coop.errors import Declined
@@ -62,14 +61,13 @@ def paired_up(x: da.Array, y: Any) -> da.Array:
     ValueError
         If their shapes do not fit.
     """
-    y = asanyarray(y)
+    y = in_chunks_of("array", x, "y", y)
     if executor.runner() is not None:
         raise Declined("tasks make pairs of two arrays")
     for name, array in (("array", x), ("y", y)):
         chunks.kind(array._meta, name)
         chunks.refuse_masked("groupby_reduce", array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, "groupby_reduce by pairs")
-    require_one_kind("array", x, "y", y)
     if x.ndim < y.ndim or (x.ndim == y.ndim and x.size < y.size):
         x = beside("array", x, y)
     else:
