@@ -397,15 +397,21 @@ struct Variable {
   // Of weighted deviations from a shift, and of their squares.
   __device__ static Variable of(double shift, double first, double second, double weight) {
     double rest = weight == 0 ? first : first / weight, mean = shift + rest, by = mean - shift;
-    double squares = second - first * rest;
+    // Squares may overflow where no value is infinite.
+    double squares = is_finite(first) && !is_finite(second) ? second : second - first * rest;
     double rounding = is_finite(mean) ? (shift - (mean - by)) + (rest - by) : 0;
     return {mean, rounding, squares < 0 ? 0 : squares};
   }
-  // Of two sides, of which the second has a fraction of the weight; and the distance of their means.
-  __device__ static Variable merged(Variable a, Variable b, double before, double fraction, double* apart) {
+  // Of two sides with the weights `before` and `after`; and the distance of their means.
+  __device__ static Variable merged(Variable a, Variable b, double before, double after, double* apart) {
     *apart = (b.mean - a.mean) + (b.rounding - a.rounding);
-    double step = a.rounding + *apart * fraction, mean = a.mean + step, by = mean - a.mean;
-    double rounding = is_finite(mean) ? (a.mean - (mean - by)) + (step - by) : 0;
+    // The mean moves from that of the heavier side: a far mean of little weight has none of its digits.
+    bool back = after > before;
+    Variable from = back ? b : a;
+    double weight = before + after, fraction = after / weight;
+    double step = from.rounding + (back ? -(*apart * (before / weight)) : *apart * fraction);
+    double mean = from.mean + step, by = mean - from.mean;
+    double rounding = is_finite(mean) ? (from.mean - (mean - by)) + (step - by) : 0;
     return {mean, rounding, a.squares + b.squares + *apart * (*apart * (before * fraction))};
   }
 };
@@ -418,12 +424,18 @@ template <typename T> struct VarOfPairs {
   __device__ static State identity() { return {}; }
 
   struct Lift {
-    double shift = 0, weight = 0, first = 0, second = 0;
-    bool seen = false;
+    // The shift is an element of about the largest weight, so squares cannot cancel by more than twice
+    // the thread's own count.
+    double shift = 0, heaviest = 0, weight = 0, first = 0, second = 0;
     __device__ void add(T x, int) {
-      if (!seen && x.im != 0) {
+      if (x.im > 2 * heaviest) {
+        if (weight > 0) {
+          double by = double(x.re) - shift;
+          second += by * (by * weight - 2 * first);
+          first -= by * weight;
+        }
         shift = x.re;
-        seen = true;
+        heaviest = x.im;
       }
       double value = double(x.re) - shift, part = value * x.im;
       weight += x.im;
@@ -445,7 +457,7 @@ template <typename T> struct VarOfPairs {
       return some;
     }
     double weight = a.weight + b.weight, apart;
-    return {weight, Variable::merged(a.x, b.x, a.weight, b.weight / weight, &apart)};
+    return {weight, Variable::merged(a.x, b.x, a.weight, b.weight, &apart)};
   }
 };
 
@@ -483,8 +495,8 @@ template <typename T> struct CoMoments {
     if (a.count == 0) return b;
     if (b.count == 0) return a;
     double count = a.count + b.count, fraction = b.count / count, by_x, by_y;
-    Variable x = Variable::merged(a.x, b.x, a.count, fraction, &by_x);
-    Variable y = Variable::merged(a.y, b.y, a.count, fraction, &by_y);
+    Variable x = Variable::merged(a.x, b.x, a.count, b.count, &by_x);
+    Variable y = Variable::merged(a.y, b.y, a.count, b.count, &by_y);
     return {count, x, y, a.products + b.products + by_x * (by_y * (a.count * fraction))};
   }
 };

@@ -42,7 +42,7 @@ def table(entries: list[dict[str, Any]]) -> str:
     """Return the outcomes as a page of the docs: of the tests, the sanitizer and random cases."""
     tests = [entry for entry in entries if _kind(entry) == "passed"]
     page = "# Where the GPU tests ran\n\n" + _rows(
-        [*_MACHINE, "commit", "passed", "failed", "skipped"], tests
+        [*_MACHINE, "commit", "passed", "failed", "skipped", "note"], tests
     )
     sanitized = [entry for entry in entries if _kind(entry) == "sanitized"]
     if sanitized:

@@ -174,6 +174,12 @@ def placed_along(y: da.Array, axes: Container[int], ndim: int) -> da.Array:
 def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
     """Return the array `y` of the argument `name` in the shape and chunks of `x`."""
     if y.numblocks == x.numblocks and (has_unknown_size(x) or y.chunks == x.chunks):
+        for n, length in zip(y.shape, x.shape, strict=True):
+            if (n != n) != (length != length) and n != 1:
+                raise ValueError(
+                    f"{name} has shape {y.shape}, and the array {x.shape}: where one of the "
+                    "lengths is unknown, they may differ; compute_chunk_sizes() finds them"
+                )
         return y
     if has_unknown_size(x) or has_unknown_size(y):
         raise ValueError(

@@ -5,7 +5,7 @@ lose their means, so that nothing cancels, and one product of matrices has all p
 are taken block by block, each small enough to stay in a cache meanwhile.
 
 States of `algebra.paired.Paired`, of two arrays, and of central moments take the backend's own
-sums, over any axes or by group.
+sums, over any axes or by group, where the backend has no loop or kernel of pairs.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def merge_tables(
 ) -> list[State]:
     """Merge tables in their order."""
     if places is None:
-        return [op.combine([table[i] for table in states]) for i, op in enumerate(ops)]
+        alike = _on_one_side(states)
+        return [op.combine([table[i] for table in alike]) for i, op in enumerate(ops)]
     return [_merged(op, [table[i] for table in states], places, n) for i, op in enumerate(ops)]
 
 
@@ -80,6 +81,15 @@ def _merged(
     return total
 
 
+def _on_one_side(tables: list[list[State]]) -> list[list[State]]:
+    """Return tables on the GPU if one is there: small ones of CuPy chunks are on the host."""
+    kinds = {kind(state[0]) for table in tables for state in table}
+    if len(kinds) == 1:
+        return tables
+    (to,) = kinds - {"numpy"}
+    return [[tuple(asarray(field, to) for field in state) for state in table] for table in tables]
+
+
 def _put(total: State, state: State, source: Places, target: Places) -> None:
     """Copy groups of a table into groups of a larger one."""
     for to, field in zip(total, state, strict=True):
@@ -98,7 +108,6 @@ def empty(op: Operation, like: State, n: int) -> State:
 def put_in(op: Operation, total: State, state: State, source: Places, target: Places) -> None:
     """Combine groups of a table into groups of a larger one, as its right operand."""
     so_far = tuple(field[..., target] for field in total)
-    # Small tables of CuPy chunks are on the host, large ones on the GPU.
     fields = (asarray(field[..., source], kind(total[0])) for field in state)
     combined = op.monoid.combine(so_far, tuple(fields))
     for field, values in zip(total, combined, strict=True):

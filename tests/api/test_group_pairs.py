@@ -246,3 +246,13 @@ def test_what_pairs_refuse() -> None:
         dc.groupby_reduce(x, by, func="cov", y=x * 1j)
     with pytest.raises(TypeError, match="MaskedArray"):
         dc.groupby_reduce(x, by, func="cov", y=da.ma.masked_greater(x, 3))
+
+
+def test_pairs_of_unknown_sizes_are_refused() -> None:
+    x = da.from_array(np.array([1.0, -9, -9, -9, 5, 6, 7, 8]), chunks=4)
+    y, some = da.arange(8.0, chunks=4), x[x > -5]
+    with pytest.raises(ValueError, match="needs known chunk sizes"):
+        dc.groupby_reduce(some, [0] * 4 + [1] * 4, func="cov", y=y)
+    for call in (lambda: dc.average(some, weights=y), lambda: dc.crosstab(some, y)):
+        with pytest.raises(ValueError, match="where one of the lengths is unknown"):
+            call()

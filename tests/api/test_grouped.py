@@ -946,3 +946,11 @@ def test_groups_that_one_chunk_has_wait_as_results() -> None:
     # Several functions make their results of the same states.
     both, _ = dc.groupby_reduce(x, labels, func=["std", "max"])
     assert not any(hasattr(table, "result") for table in lifted(both[0]))
+
+
+def test_a_large_chunk_and_a_small_one_have_a_group_in_common(xp: Any) -> None:
+    labels = np.r_[np.arange(40_000), 39_999, 40_000, 40_001]
+    x = to_chunks(xp, np.ones(40_003), ((40_000, 3),))
+    # On a GPU the table of the large chunk stays there, and that of the other is on the host.
+    sums, _ = dc.groupby_reduce(x, labels, func="sum")
+    np.testing.assert_array_equal(to_numpy(xp, sums), np.bincount(labels))

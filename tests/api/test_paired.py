@@ -350,6 +350,16 @@ def test_products_in_batches_are_those_of_the_whole(
     np.testing.assert_allclose(paired._product(a, b), whole, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("lines", [9, 4000])
+def test_weighted_spreads_of_equal_elements_are_not_below_zero(lines: int) -> None:
+    rng = np.random.default_rng(0)
+    x, weights = np.repeat(rng.random((lines, 1)), 5, 1), rng.random((lines, 5))
+    # Few elements are added by NumPy, and many by a compiled loop.
+    for chunks in (3, -1):
+        spread = dc.std(da.from_array(x, chunks=(-1, chunks)), axis=1, weights=weights)
+        assert (spread.compute() >= 0).all()
+
+
 # Lines through points.
 
 

@@ -133,6 +133,13 @@ def test_results_and_their_chunks_are_those_of_the_array(
 
 
 @pytest.mark.usefixtures("joining")
+def test_an_array_for_the_result_is_the_one_that_is_passed() -> None:
+    x, out = in_memory(ARRAY, (10, 60)), in_memory(np.zeros_like(ARRAY), (10, 60))
+    assert dc.cumsum(x, 0, None, out) is out
+    np.testing.assert_allclose(out.compute(scheduler="sync"), ARRAY.cumsum(0), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("joining")
 def test_neighbours_are_joined_along_the_first_axes_first() -> None:
     x = in_memory(ARRAY, (10, 20))
     rows = joined.joined([x])

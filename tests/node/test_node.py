@@ -728,7 +728,7 @@ def test_memory_and_names(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("devices", "error", "message"),
     [
-        ([0, 1, 0], ValueError, "distinct, got 0 2 times"),
+        ([0, 1, 0], ValueError, "distinct; device 0 is there 2 times"),
         ([-1], ValueError, "0 to 3, got -1"),
         ([4], ValueError, "0 to 3, got 4"),
         ([], ValueError, "got none"),

@@ -371,7 +371,9 @@ def _build(
             widened: R = _in_float32(build, **arguments)
             return widened
         if kind != "blockwise" or function.__name__ in _JOINS:
-            return _with_joined_chunks(build, args, kwargs)
+            by_name = dict(zip(signature.parameters, args, strict=False)) | kwargs
+            if by_name.get("out") is None:
+                return _with_joined_chunks(build, args, kwargs)
         return build(*args, **kwargs)
 
 
@@ -425,11 +427,7 @@ def _with_joined_chunks(
         lambda x: arrays.append(x) if type(x) is Array else None, [*args, *kwargs.values()]
     )
     of = None
-    if (
-        executor.runner() is None
-        and kwargs.get("out") is None
-        and not kwargs.get("include_initial")
-    ):
+    if executor.runner() is None and not kwargs.get("include_initial"):
         of = joined(arrays)
     if of is None:
         return build(*args, **kwargs)

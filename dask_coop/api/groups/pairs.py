@@ -20,7 +20,7 @@ from dask_coop.algebra.monoids import COUNT, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.statistics import quotient
-from dask_coop.api.arguments import beside, in_chunks_of
+from dask_coop.api.arguments import beside, in_chunks_of, require_known_sizes
 from dask_coop.api.groups.statistics import Asked, Statistic, make
 from dask_coop.api.paired.regression import of_line, pairs_of, require_alternative
 from dask_coop.errors import Declined
@@ -62,6 +62,7 @@ def paired_up(x: da.Array, y: Any) -> da.Array:
         If their shapes do not fit.
     """
     y = in_chunks_of("array", x, "y", y)
+    require_known_sizes("groupby_reduce with y", x, y)
     if executor.runner() is not None:
         raise Declined("tasks make pairs of two arrays")
     for name, array in (("array", x), ("y", y)):

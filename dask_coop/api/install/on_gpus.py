@@ -32,8 +32,8 @@ def require() -> None:
     to_gpu(da.empty(0))
 
 
-#: Functions whose first argument only moves to GPUs; the others are labels.
-_GROUPS = ("groupby_reduce", "groupby_scan")
+#: Functions of which these arguments move to GPUs; the others are labels.
+_GROUPS = {"groupby_reduce": ("array", "y"), "groupby_scan": ("array",)}
 
 
 def before(
@@ -43,7 +43,8 @@ def before(
     if name in ("to_gpu", "to_host", "to_zarr"):
         return args, kwargs
     if name in _GROUPS:
-        return (moved(args[0]), *args[1:]), kwargs
+        named = {k: moved(v) if k in _GROUPS[name] else v for k, v in kwargs.items()}
+        return (*map(moved, args[:1]), *args[1:]), named
     return convert_parts(moved, args), {k: convert_parts(moved, v) for k, v in kwargs.items()}
 
 

@@ -182,7 +182,8 @@ def _mean(state: State) -> Any:
 
 
 def _spread(root: bool, state: State) -> Any:
-    variance = quotient((state[3], state[0]))
+    # Rounding may leave less than zero where all elements are equal.
+    variance = quotient((np.maximum(state[3], 0), state[0]))
     return np.sqrt(variance) if root else variance
 
 

@@ -1,4 +1,4 @@
-"""States of CuPy chunks over any of their axes, with masks, and of powers of deviations.
+"""States of CuPy chunks over any of their axes, with masks, of pairs, and of powers of deviations.
 
 A masked element is replaced by a neutral one, or the mask accompanies the elements. Sums of powers
 of deviations take two of our kernels around CuPy's own arithmetic.

@@ -80,9 +80,8 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
             if (other := tuple(map(sum, zip(block, toward, strict=True)))) in numbers
         }
         beside.append(tuple(numbers[key[1:]] for key in near.values()))
-        if x.npartitions > 1:
-            side: Key = (f"label-faces-{token}", *block)
-            sides[side] = Task(side, faces_of, labels)
+        side: Key = (f"label-faces-{token}", *block)
+        sides[side] = Task(side, faces_of, labels)
         if near:
             touching: Key = (f"label-touching-{token}", *block)
             pairs[touching] = Task(
