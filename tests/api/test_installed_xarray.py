@@ -69,7 +69,7 @@ INSTALLED = [
         r"\.interp(_like|olate)?\(",
         "chunks",
         "x.interp(y=[5, 12], time=x.time[2:])",
-        "`interp` has a chunk for each that its positions lie in",
+        "`interp` returns one chunk for each chunk in which new positions lie",
     ),
     Known(
         r"\.arg(min|max)\(\)",
