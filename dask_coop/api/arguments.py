@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
@@ -22,7 +23,7 @@ from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import MonoidRow, State, accumulator
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
 from dask_coop.algebra.statistics import STATISTICS
-from dask_coop.chunks.dtypes import casts, convert, declared_by
+from dask_coop.chunks.dtypes import casts, convert, declared_by, device_of
 from dask_coop.graph import reduce as graph_reduce
 
 Axis = int | tuple[int, ...] | None
@@ -349,13 +350,29 @@ def as_pairs(name: str, first: da.Array, second: da.Array) -> tuple[da.Array, np
     output = np.result_type(first.dtype, second.dtype)
     output = np.dtype("f8") if output.kind in "biu" else output
     dtype = np.dtype("c8" if output.itemsize <= 4 else "c16")
-    kept = {"dtype": dtype, "meta": first._meta.astype(dtype), "token": f"{name}-pairs"}
-    second = rechunk(second, first.chunks)
-    return map_blocks(_pair, first, second, to=dtype, **declared_by(first, second), **kept), output
+    return pairs_of(name, first, rechunk(second, first.chunks), dtype), output
+
+
+def pairs_of(name: str, x: da.Array, y: da.Array, dtype: np.dtype[Any]) -> da.Array:
+    """Return pairs of elements, of arrays of the same chunks, as complex numbers of `dtype`."""
+    axes = tuple(range(x.ndim))
+    return blockwise(
+        _pair,
+        axes,
+        *(x, axes, y, axes),
+        to=dtype,
+        token=f"{name}-pairs",
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype),
+        align_arrays=False,
+        **declared_by(x, y),
+    )
 
 
 @casts
-def _pair(x: Any, y: Any, to: np.dtype[Any]) -> Any:
-    pairs = np.empty_like(x, to)
-    pairs.real, pairs.imag = x, y
-    return pairs
+def _pair(x: Any, y: Any, *, to: np.dtype[Any]) -> Any:
+    with device_of(x):
+        pairs = np.empty_like(x, to)
+        # Multiplied by 1j, infinity would become NaN.
+        pairs.real[...], pairs.imag[...] = x, y
+        return pairs

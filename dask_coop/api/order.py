@@ -178,7 +178,7 @@ def nanquantile() -> None:
     Returns
     -------
     dask.array.Array
-        As for :func:`quantile`; NaN where every element is NaN or there is none, and computing it
+        As for :func:`quantile`. It is NaN where there is no element, or all are NaN; computing it
         then issues a RuntimeWarning.
 
     Examples

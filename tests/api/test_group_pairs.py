@@ -31,7 +31,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-13}
 
 @pytest.fixture(params=[False, True], ids=["", "compiled"])
 def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have loops compiled for chunks of any size, or for none that tests have."""
+    """Compile loops for chunks of every size, or for none of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         compile_from(patch, 1 if request.param else math.inf, "groups", "paired")
         yield

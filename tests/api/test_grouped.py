@@ -27,7 +27,7 @@ from dask_coop.graph import threads as graph_threads
 
 @pytest.fixture(params=[False, True], ids=["", "compiled"])
 def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have loops compiled for chunks of any size, or for none that tests have."""
+    """Compile loops for chunks of every size, or for none of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         compile_from(patch, 1 if request.param else math.inf, "groups")
         yield

@@ -52,7 +52,7 @@ def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
             (result != result) & (expected[name] != expected[name])
         )
         if result.dtype.kind == "f":
-            # Of two kernels of a GPU, one may multiply and add in one step.
+            # Two kernels of a GPU may round differently: one multiplies and adds in one step.
             same |= np.isclose(result, expected[name], rtol=1e-15, atol=0)
         assert same.all(), name
 

@@ -20,9 +20,9 @@ from dask_coop.algebra.monoids import COUNT, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.statistics import quotient
-from dask_coop.api.arguments import beside, in_chunks_of, require_known_sizes
+from dask_coop.api.arguments import beside, in_chunks_of, pairs_of, require_known_sizes
 from dask_coop.api.groups.statistics import Asked, Statistic, make
-from dask_coop.api.paired.regression import of_line, pairs_of, require_alternative
+from dask_coop.api.paired.regression import of_line, require_alternative
 from dask_coop.errors import Declined
 from dask_coop.graph import executor
 
@@ -73,7 +73,7 @@ def paired_up(x: da.Array, y: Any) -> da.Array:
         x = beside("array", x, y)
     else:
         y = beside("y", y, x)
-    return pairs_of(y, x)
+    return pairs_of("groupby_reduce", y, x, np.result_type(x.dtype, y.dtype, "c8"))
 
 
 def find(func: Any, element: np.dtype[Any], asked: Asked, options: Mapping[str, Any]) -> Statistic:

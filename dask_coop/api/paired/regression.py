@@ -7,17 +7,22 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, blockwise
+from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import COUNT, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
-from dask_coop.api.arguments import SplitEvery, beside, placed_along, require_known_sizes
+from dask_coop.api.arguments import (
+    SplitEvery,
+    beside,
+    pairs_of,
+    placed_along,
+    require_known_sizes,
+)
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.call.results import LinregressResult
-from dask_coop.chunks.dtypes import casts, declared_by, device_of
 from dask_coop.graph import reduce as graph_reduce
 
 #: SciPy's, which keeps t finite where all points lie on a line.
@@ -155,8 +160,8 @@ def between(
         chunks.refuse_masked(name, weights._meta)
         bind(COMOMENTS, weights.dtype, weights.dtype, name)
         finish = _correlation if name == "corr" else partial(_covariance, 0)
-        a, second = pairs_of(a, second), beside("weights", weights, a)
-        element = a.dtype
+        element = np.result_type(element, "c8")
+        a, second = pairs_of(name, a, second, element), beside("weights", weights, a)
     op = Operation(COMOMENTS, element, np.dtype("f8"), skipna=True)
     (result,) = graph_reduce.reduction(op, a, axes, False, None, {name: (finish, dtype)}, second)
     if weights is None or name == "corr" or not ddof:
@@ -168,35 +173,7 @@ def between(
     return (result * scale).astype(dtype)
 
 
-def pairs_of(x: da.Array, y: da.Array) -> da.Array:
-    """Return pairs of elements, of arrays of the same chunks, as complex numbers."""
-    axes, dtype = tuple(range(x.ndim)), np.result_type(x.dtype, y.dtype, "c8")
-    return blockwise(
-        _paired,
-        axes,
-        x,
-        axes,
-        y,
-        axes,
-        to=dtype,
-        token="pairs",
-        dtype=dtype,
-        meta=chunks.zeros_like(x._meta, dtype),
-        align_arrays=False,
-        **declared_by(x, y),
-    )
-
-
 # Inside the tasks.
-
-
-@casts
-def _paired(x: Any, y: Any, *, to: np.dtype[Any]) -> Any:
-    with device_of(x):
-        pairs = np.empty_like(x, to)
-        # Multiplied by 1j, infinity would become NaN.
-        pairs.real[...], pairs.imag[...] = x, y
-        return pairs
 
 
 def _correlation(state: State) -> Any:

@@ -230,7 +230,7 @@ def filter_lines(
 @cache
 def _lfilter() -> Any:
     with warnings.catch_warnings():
-        # Of the way in which CuPy compiles others of its filters.
+        # CuPy warns of how it compiles other filters of this package.
         warnings.filterwarnings("ignore", "cupyx.jit.rawkernel", FutureWarning)
         from cupyx.scipy.signal import lfilter
     return lfilter

@@ -67,6 +67,7 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
         return only, array(graph, {local}, total, most, x._meta, (), np.dtype("i8"))
     neighbours = [*_neighbours(structure)]
     sides, firsts, pairs = Layer(), Layer(), Layer()
+    owners: list[int] = []
     beside: list[tuple[int, ...]] = []
     numbers: dict[Key, int] = {block: number for number, block in enumerate(blocks)}
     for block in blocks:
@@ -79,17 +80,16 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
             for toward in neighbours
             if (other := tuple(map(sum, zip(block, toward, strict=True)))) in numbers
         }
-        beside.append(tuple(numbers[key[1:]] for key in near.values()))
         side: Key = (f"label-faces-{token}", *block)
         sides[side] = Task(side, faces_of, labels)
         if near:
+            owners.append(numbers[block])
+            beside.append(tuple(numbers[key[1:]] for key in near.values()))
             touching: Key = (f"label-touching-{token}", *block)
             pairs[touching] = Task(
                 touching, touching_labels, TaskRef(side), refs(near.values()), [*near], structure
             )
     united: Key = (f"label-unite-{token}",)
-    beside = [others for others in beside if others]
-    owners = [numbers[key[1:]] for key in pairs]
     tables: Layer = {
         united: Task(united, unite, refs(firsts), refs(pairs), owners, beside, dtype),
     }
