@@ -385,6 +385,9 @@ def _find(func: str, part: Array, some: Array, places: Array, nothing: Any, q: A
         return len(some)
     if func.startswith("nan") and not some.size:
         return _OF_NAN.get(func, nothing)
+    if func.startswith("nanarg"):
+        # NumPy's own takes NaN for an infinity.
+        return places[part == part][getattr(np, func[3:])(some)]
     if "arg" in func:
         return places[getattr(np, func)(part)]
     if func.startswith("nan"):
