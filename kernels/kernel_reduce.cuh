@@ -41,19 +41,13 @@ __device__ void reduce_rows(const T* x, typename M::State* out, i64 outer, int n
   if (lane == 0) out[line] = s;
 }
 
-// inner == 1, and a block for each of the `tiles` of a line. `tile_states` holds their states and
-// `tickets` a zero for every line; both may be null where tiles == 1. out has shape (outer,).
-template <typename T, typename M, int nt, int unroll>
-__device__ void reduce_long_rows(const T* x, typename M::State* out, typename M::State* tile_states,
-                                 unsigned* tickets, i64 n, i64 tiles) {
-  using State = typename M::State;
+// Combines the states of the threads of a block with those of the other tiles of its line. `tile_states`
+// holds the states of tiles and `tickets` a zero for every line; both may be null where tiles == 1.
+template <typename M, int nt>
+__device__ void combine_tiles(typename M::State s, typename M::State* out, typename M::State* tile_states,
+                              unsigned* tickets, i64 line, i64 tiles) {
   __shared__ typename Cta<M, nt>::Storage storage;
-  i64 line = blockIdx.x / tiles;
-  LineTile tile(n, tiles, blockIdx.x % tiles, 128 / sizeof(T));
-  typename M::Lift lift;
-  for_each<nt, unroll>(x + line * n + tile.begin, int(tile.end - tile.begin), threadIdx.x,
-                       [&](T value, int i) { lift.add(value, i); });
-  State s = Cta<M, nt>::reduce(lift.state(tile.begin), storage);
+  s = Cta<M, nt>::reduce(s, storage);
   if (threadIdx.x == 0) (tiles == 1 ? out : tile_states)[blockIdx.x] = s;
   if (tiles == 1 || !arrive_last(tickets + line, tiles)) return;
   s = M::identity();
@@ -62,6 +56,34 @@ __device__ void reduce_long_rows(const T* x, typename M::State* out, typename M:
   }
   s = Cta<M, nt>::reduce(s, storage);
   if (threadIdx.x == 0) out[line] = s;
+}
+
+// inner == 1, and a block for each of the `tiles` of a line; out has shape (outer,).
+template <typename T, typename M, int nt, int unroll>
+__device__ void reduce_long_rows(const T* x, typename M::State* out, typename M::State* tile_states,
+                                 unsigned* tickets, i64 n, i64 tiles) {
+  i64 line = blockIdx.x / tiles;
+  LineTile tile(n, tiles, blockIdx.x % tiles, 128 / sizeof(T));
+  typename M::Lift lift;
+  for_each<nt, unroll>(x + line * n + tile.begin, int(tile.end - tile.begin), threadIdx.x,
+                       [&](T value, int i) { lift.add(value, i); });
+  combine_tiles<M, nt>(lift.state(tile.begin), out, tile_states, tickets, line, tiles);
+}
+
+// The same for elements {x, y} of T, each read from an array of its own. With `skips`, they are {0, 0} where
+// x is NaN.
+template <typename T, typename Real, typename M, int nt, int unroll>
+__device__ void reduce_long_pairs(const Real* x, const Real* y, typename M::State* out,
+                                  typename M::State* tile_states, unsigned* tickets, i64 n, i64 tiles, int skips) {
+  i64 line = blockIdx.x / tiles;
+  LineTile tile(n, tiles, blockIdx.x % tiles, 128 / sizeof(Real));
+  i64 begin = line * n + tile.begin;
+  typename M::Lift lift;
+  for_each_pair<nt, unroll>(x + begin, y + begin, int(tile.end - tile.begin), threadIdx.x,
+                            [&](Real a, Real b, int i) {
+                              lift.add(skips && a != a ? T{0, 0} : T{a, b}, i);
+                            });
+  combine_tiles<M, nt>(lift.state(tile.begin), out, tile_states, tickets, line, tiles);
 }
 
 // Lines enough for a thread to take v neighbouring ones alone, where v divides inner. `columns` is

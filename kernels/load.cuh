@@ -62,6 +62,36 @@ __device__ void for_each(const T* x, I n, int lane, F f) {
   }
 }
 
+// Calls f(x[i], y[i], i) for every i in [0, n), as for_each does. Where 16-byte vectors of x begin, so do those
+// of y.
+template <int team, int unroll, typename T, typename F>
+__device__ void for_each_pair(const T* x, const T* y, int n, int lane, F f) {
+  constexpr int v = vector_length<T>();
+  using Vec = Vector<T, v>;
+  int head = ((16 - (reinterpret_cast<u64>(x) & 15)) & 15) / sizeof(T);
+  head = head < n ? head : n;
+  if (lane < head) f(x[lane], y[lane], lane);
+  const Vec* of_x = reinterpret_cast<const Vec*>(x + head);
+  const Vec* of_y = reinterpret_cast<const Vec*>(y + head);
+  int vectors = (n - head) / v;
+  for (int j = lane; j < vectors; j += unroll * team) {
+    Vec xs[unroll], ys[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (j + u * team < vectors) xs[u] = of_x[j + u * team], ys[u] = of_y[j + u * team];
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (j + u * team < vectors) {
+#pragma unroll
+        for (int k = 0; k < v; ++k) f(xs[u].values[k], ys[u].values[k], head + (j + u * team) * v + k);
+      }
+    }
+  }
+  int tail = head + vectors * v + lane;
+  if (tail < n) f(x[tail], y[tail], tail);
+}
+
 // Calls f(values, i) with arrays of contiguous elements, x[i] the first: of one element at the ends of x, and
 // of those that make 16 bytes in between. The loads of the next `unroll` vectors are under way while f works
 // on these. n is less than 2^32, and the largest power of two that divides sizeof(T) aligns x.

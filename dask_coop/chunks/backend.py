@@ -178,8 +178,12 @@ class ChunkBackend(Protocol):
         They come in any order.
         """
 
-    def digitize(self, x: Array, steps: Steps) -> Array:
-        """Return the bin number of each sample: int64, in the shape of `x`."""
+    def digitize(self, x: Array, steps: Steps, rows: Array | None = None) -> Array:
+        """Return the bin number of each sample: int64, in the shape of `x`.
+
+        With `rows`, of a contiguous array that may be overwritten, it is that in a flat table of
+        which each row has two numbers more than bins.
+        """
 
     def compress(self, x: Array, mask: Array) -> Array:
         """Return the elements of `x` selected by a mask of its shape, on one axis in C order."""
@@ -385,8 +389,11 @@ class ChunkBackend(Protocol):
         This does not wait for the results; `synchronize` does.
         """
 
-    def most_joined(self, x: Array) -> int:
-        """Return the most bytes of chunks that are worth joining where the chunk `x` lies."""
+    def most_joined(self, x: Array, ordered: bool) -> int:
+        """Return the most bytes of chunks that are worth joining where the chunk `x` lies.
+
+        With `ordered`, their elements will be sorted, for which chunks must be read twice.
+        """
 
     def join(self, blocks: Sequence[Array], grid: tuple[int, ...]) -> Array:
         """Return the array of `blocks` in C order, of which there are `grid` along each axis."""
@@ -576,5 +583,5 @@ def _load(module: str) -> ChunkBackend:
     # Graphs call it while they are built, and it changes no chunk, so it is not counted.
     names.remove("most_joined")
     backend = counted(functions, names, getattr(functions, "RANGES", None))
-    backend.most_joined = lambda x: functions.most_joined(x)
+    backend.most_joined = lambda x, ordered: functions.most_joined(x, ordered)
     return cast(ChunkBackend, backend)

@@ -99,19 +99,28 @@ def _deviations(
     x: Array, weights: Array | None, total: Any, root: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return means of rows, their rounding errors, and weighted deviations from the means."""
-    x = x.astype(floating(x.dtype), order="C" if len(x) < _MANY else "K", copy=False)
+    wide = floating(x.dtype)
+    if weights is not None or x.dtype.kind != "f" or chunks.kind(x) == "numpy":
+        x = _converted(x, wide)
     some = choose(total == 0, 1.0, total)
-    mean = (_sums(x) if weights is None else x @ weights) / some
-    # In the memory order of the chunk.
+    mean = (_sums(x, wide) if weights is None else x @ weights) / some
     deviations = (x.T - mean).T if _is_by_column(x) else x - mean[:, np.newaxis]
-    short = (_sums(deviations) if weights is None else deviations @ weights) / some
+    short = (_sums(deviations, wide) if weights is None else deviations @ weights) / some
     if root is not None:
         deviations *= root
     return mean, short, deviations
 
 
-def _sums(x: Array) -> Array:
-    """Return the sums of rows."""
+def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return elements in a dtype, in the memory order of the chunk; few rows in C order."""
+    if chunks.kind(x) == "numpy":
+        return x.astype(dtype, order="C" if len(x) < _MANY else "K", copy=False)
+    # CuPy reads the elements of `x.T` in the order of its result.
+    return x.T.astype(dtype, copy=False).T if _is_by_column(x) else x.astype(dtype, copy=False)
+
+
+def _sums(x: Array, wide: np.dtype[Any]) -> Array:
+    """Return the sums of rows, in a dtype."""
     if (kind := chunks.kind(x)) == "numpy":
         return x.sum(1)
     m, n = x.shape
@@ -119,8 +128,9 @@ def _sums(x: Array) -> Array:
     if number > 1 and _is_by_column(x):
         # Sums of a few long columns would keep few multiprocessors busy.
         end = n // number * number
-        return x.T[:end].reshape(number, -1, m).sum(1).sum(0) + x[:, end:].sum(1)
-    (sums,) = chunks.backend_of(x).lift(Operation(SUM, x.dtype, x.dtype), x, (1,))
+        sums = x.T[:end].reshape(number, -1, m).sum(1, wide).sum(0)
+        return sums + x[:, end:].sum(1, wide)
+    (sums,) = chunks.backend_of(x).lift(Operation(SUM, x.dtype, wide), x, (1,))
     return _moved(sums, kind)
 
 

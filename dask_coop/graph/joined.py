@@ -53,12 +53,14 @@ class Joined(NamedTuple):
     spans: list[list[Span]]
 
 
-def joined(arrays: Sequence[Array]) -> Joined | None:
+def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
     """Return arrays of one shape with their chunks joined; None if they stay as they are.
 
     They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
-    Arrays of one chunk of another shape may be among them. Workers of a cluster get chunks apart,
-    and so does a strategy of several chunks that the user has named.
+    Chunks of one axis to be `ordered` may be larger if all of them become one: several sorted
+    chunks would be sorted a second time. Arrays of one chunk of another shape may be among them.
+    Workers of a cluster get chunks apart, and so does a strategy of several chunks that the user
+    has named.
     """
     if dask.config.get("scheduler", None) in ("dask.distributed", "distributed"):
         return None
@@ -76,13 +78,19 @@ def joined(arrays: Sequence[Array]) -> Joined | None:
         return None
     before = several[0].chunks
     itemsize = max(x.dtype.itemsize for x in several)
-    largest = math.prod(map(max, before)) * itemsize
+    largest, whole = (math.prod(map(f, before)) * itemsize for f in (max, sum))
+    ordered = ordered and len(before) == 1
     # A length may be unknown, and then is NaN.
-    if not 0 < largest < LARGE_BYTES:
+    if not 0 < largest < (math.inf if ordered else LARGE_BYTES):
         return None
     first = _in_memory(several[0], [(0,) * several[0].ndim])
-    most = 0 if first is None else chunks.backend_of(first[0]).most_joined(first[0])
-    if first is None or not most:
+    if first is None:
+        return None
+    backend = chunks.backend_of(first[0])
+    most = backend.most_joined(first[0], ordered)
+    if ordered and most < whole:
+        most = backend.most_joined(first[0], ordered=False) if largest < LARGE_BYTES else 0
+    if not most:
         return None
     spans = _spans(before, most // itemsize)
     after = tuple(

@@ -193,6 +193,35 @@ def test_weighted_variances(xp: ModuleType, size: Any, axis: Any, chunks: Any) -
     np.testing.assert_array_equal(np.isnan(spread), np.isnan((w * x).sum(axis)) | np.isnan(want))
 
 
+def beginning_at(xp: ModuleType, array: Any, begin: int) -> da.Array:
+    """Return an array of one chunk, with so many elements before it in memory."""
+    flat = xp.asarray(np.append(np.zeros(begin, array.dtype), array))
+    chunk = flat[begin:].reshape(array.shape)
+    return da.from_array(chunk, chunks=-1, asarray=False)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("begins", [(0, 0), (1, 1), (3, 0)], ids=str)
+def test_long_lines_of_pairs(xp: ModuleType, dtype: str, axis: Any, begins: Any) -> None:
+    x, w = (numbers(2, 40_003) * 9 + 5).astype(dtype), np.random.default_rng(3).random((2, 40_003))
+    w = w.astype("f4" if dtype == "f4" else "f8")
+    if dtype != "i4":
+        x[:, ::7] = np.nan
+    # In memory that begins between vectors, for one of them or both.
+    lazy = [beginning_at(xp, a, begin) for a, begin in zip((x, w), begins, strict=True)]
+    valid, wide = ~np.isnan(x), w.astype("f8")
+    mean = np.nansum(x * wide, axis, keepdims=True) / np.sum(wide * valid, axis, keepdims=True)
+    got = to_numpy(xp, dc.nanmean(lazy[0], axis, weights=lazy[1], keepdims=True))
+    close = {"rtol": 1e-6 if dtype == "f4" else 1e-11}
+    np.testing.assert_allclose(got, mean, **close)
+    var = np.nansum(wide * (x - mean) ** 2, axis) / np.sum(wide * valid, axis)
+    got = to_numpy(xp, dc.nanvar(lazy[0], axis, weights=lazy[1]))
+    np.testing.assert_allclose(got, var, **close)
+    spread = to_numpy(xp, dc.average(lazy[0], axis, lazy[1]))
+    assert (np.isnan(spread) == (dtype != "i4")).all()
+
+
 @pytest.mark.parametrize("chunks", [500, 31, 1])
 def test_a_large_offset_costs_weighted_variances_no_digits(xp: ModuleType, chunks: int) -> None:
     x, w = numbers(500) + 1e9, np.random.default_rng(6).random(500)

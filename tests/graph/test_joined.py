@@ -89,7 +89,7 @@ MERGING |= {"ranks of all", "deviations"}
 @pytest.fixture
 def joining(monkeypatch: pytest.MonkeyPatch) -> None:
     """Join chunks of NumPy, as those on a GPU are."""
-    monkeypatch.setattr(backend, "most_joined", lambda x: 4 * 40 * 60)
+    monkeypatch.setattr(backend, "most_joined", lambda x, ordered: 4 * 40 * 60)
 
 
 def in_memory(array: Any, chunks: Any) -> da.Array:
@@ -113,7 +113,7 @@ def test_results_and_their_chunks_are_those_of_the_array(
         by = in_memory(LABELS > 2, chunks)
     wanted = CALLS[name](x, by)
     assert not count(wanted)
-    monkeypatch.setattr(backend, "most_joined", lambda x: 4 * 40 * 60)
+    monkeypatch.setattr(backend, "most_joined", lambda x, ordered: 4 * 40 * 60)
     result = CALLS[name](x, by)
     if name == "with the initial":
         assert not count(result)
@@ -254,6 +254,25 @@ def test_many_chunks_are_joined_rather_than_launched_over(
     assert str(*found.others.values()) == "its chunks are many and small, and are joined first"
 
 
+@pytest.mark.parametrize("room", [1, 4 * 6000, 4 * 5999])
+def test_large_chunks_to_sort_are_joined_if_all_have_room(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "most_joined", lambda x, ordered: room if ordered else 4 * 2400)
+    monkeypatch.setattr(joined, "LARGE_BYTES", 4 * 600)
+    x = in_memory(ARRAY.reshape(-1), 600)
+    for result in (dc.sort(x), dc.argsort(x, kind="stable"), dc.rankdata(x)):
+        assert count(result) == (room == 4 * 6000)
+    assert dc.sort(x).chunks == x.chunks or room != 4 * 6000
+    np.testing.assert_array_equal(dc.sort(x), np.sort(ARRAY, None))
+    np.testing.assert_array_equal(dc.argsort(x, kind="stable"), ARRAY.argsort(None, kind="stable"))
+    assert not count(dc.sum(x))
+    assert not count(dc.sort(in_memory(ARRAY, (10, 60)), axis=0))
+    # Smaller chunks are joined as those of other functions are.
+    small = in_memory(ARRAY.reshape(-1), 300)
+    assert count(dc.sort(small)) == (1 if room == 4 * 6000 else 3)
+
+
 @pytest.mark.usefixtures("joining")
 def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     from dask_coop.node import node as nodes
@@ -275,7 +294,7 @@ def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch)
 def test_a_result_that_was_cut_is_not_put_together_again(
     chunks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "most_joined", lambda x: 1 << 30)
+    monkeypatch.setattr(backend, "most_joined", lambda x, ordered: 1 << 30)
     x = in_memory(ARRAY, chunks)
     y = dc.cumsum(x, axis=0)
     parts = y.blocks[1:], y.blocks[::-1], y

@@ -75,13 +75,17 @@ HISTOGRAMS: dict[str, type[Any]] = {
     "histogramdd": Histogram,
 }
 
+#: The functions that sort the elements of all chunks.
+_SORTS = {"sort", "argsort", "rankdata"}
+
 #: The blockwise functions whose chunks may be joined: results have their chunks, or one.
 _JOINS = {
+    *_SORTS,
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
     *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
     *("digitize", "isin", "unique", "value_counts", "crosstab", "percentileofscore", "cov"),
     *("corrcoef", "polyfit", "binned_statistic", "binned_statistic_2d", "binned_statistic_dd"),
-    *("sort", "argsort", "lexsort", "rankdata", "median_abs_deviation", "mad_std"),
+    *("lexsort", "median_abs_deviation", "mad_std"),
     *("label", "lfilter", "sosfilt"),
 }
 
@@ -373,7 +377,8 @@ def _build(
         if kind != "blockwise" or function.__name__ in _JOINS:
             by_name = dict(zip(signature.parameters, args, strict=False)) | kwargs
             if by_name.get("out") is None:
-                return _with_joined_chunks(build, args, kwargs)
+                ordered = function.__name__ in _SORTS
+                return _with_joined_chunks(build, args, kwargs, ordered)
         return build(*args, **kwargs)
 
 
@@ -419,7 +424,7 @@ def _read(value: Any) -> Any:
 
 
 def _with_joined_chunks(
-    build: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    build: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any], ordered: bool
 ) -> R:
     """Build a lazy result of arrays whose small chunks, in the memory of a GPU, are joined."""
     arrays: list[Any] = []
@@ -428,7 +433,7 @@ def _with_joined_chunks(
     )
     of = None
     if executor.runner() is None and not kwargs.get("include_initial"):
-        of = joined(arrays)
+        of = joined(arrays, ordered)
     if of is None:
         return build(*args, **kwargs)
     joins = of.arrays

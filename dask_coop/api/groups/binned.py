@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import dask.array as da
@@ -20,7 +21,7 @@ from dask.array.core import asanyarray, blockwise, broadcast_to
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, find_steps
+from dask_coop.algebra.bins import Grid, Steps
 from dask_coop.api.arguments import as_dtype, require_known_sizes
 from dask_coop.api.call.public import public
 from dask_coop.api.groups.reduce import groupby_reduce
@@ -328,12 +329,8 @@ def _within_block(result: Any, sizes: tuple[int, ...]) -> Any:
 @casts
 def _numbered(*samples: Any, grid: Grid) -> Any:
     """Return the numbers of the bins of points, of which each axis has one more at either end."""
-    total: Any = 0
-    for x, bins in zip(samples, grid.bins, strict=True):
-        edges = bins.edges
-        element = np.dtype("u1") if x.dtype.kind == "b" else x.dtype
-        number = chunks.backend_of(x).digitize(x, find_steps(edges, False, element))
-        # The last bin includes its right edge.
-        number = np.where((number == bins.n + 1) & (x == edges[-1]), bins.n, number)
-        total = total * (bins.n + 2) + number
-    return total
+    numbers: Any = None
+    numberings = replace(grid, flow=True).numberings
+    for x, bins, numbering in zip(samples, grid.bins, numberings, strict=True):
+        numbers = chunks.backend_of(x).digitize(x, Steps(bins, numbering), numbers)
+    return numbers

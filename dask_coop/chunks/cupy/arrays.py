@@ -17,6 +17,7 @@ from cupy.cuda import runtime
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy.transpose import contiguous
 
 Array = Any
 
@@ -50,12 +51,6 @@ def dense(x: Array) -> tuple[Array, list[int]]:
         if x.transpose(order).flags.c_contiguous:
             return aligned(x.transpose(order)), order
     return aligned(contiguous(x)), list(range(x.ndim))
-
-
-def contiguous(x: Array) -> Array:
-    """Return `x` in C order, copied if need be."""
-    # CuPy's ascontiguousarray would turn a 0-d array into a 1-d one.
-    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
 
 
 def aligned(x: Array) -> Array:

@@ -27,7 +27,6 @@ from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import (
     HOST_STATE_BYTES,
     aligned,
-    contiguous,
     deliver,
     dense,
     field_of,
@@ -51,6 +50,7 @@ from dask_coop.chunks.cupy.order_statistics import order_statistics as order_sta
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.select import compress as compress
 from dask_coop.chunks.cupy.select import flatnonzero as flatnonzero
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.chunks.cupy.transpose import join as join
 from dask_coop.chunks.cupy.transpose import most_joined as most_joined
 from dask_coop.chunks.cupy.transpose import transpose as transpose
@@ -224,7 +224,7 @@ def filter_lines(
             at += order
         if behind:
             delays = cupy.moveaxis(cupy.concatenate(behind, -1), -1, 0).get().astype(delays.dtype)
-        return cupy.ascontiguousarray(cupy.moveaxis(y, -1, of.axis)), delays
+        return contiguous(cupy.moveaxis(y, -1, of.axis)), delays
 
 
 @cache

@@ -19,7 +19,8 @@ import numpy as np
 from dask_coop.algebra.bins import Grid, Integers, Numbering, Steps
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
-from dask_coop.chunks.cupy.arrays import aligned, contiguous
+from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.chunks.labels import Coder, Intervals, Values
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
@@ -231,11 +232,12 @@ def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | 
     return index
 
 
-def find_numbers(x: Array, steps: Steps) -> Array:
-    """Return the bin number of each sample of a contiguous chunk, as int64."""
-    index = cupy.empty(x.shape, "i8")
+def find_numbers(x: Array, steps: Steps, rows: Array | None) -> Array:
+    """Return the bin number of each sample of a contiguous chunk, as int64; replaces `rows`."""
+    index = cupy.empty(x.shape, "i8") if rows is None else rows
     if x.size:
-        _locate(x, steps.bins, steps.numbering, 0, None, index)
+        count = 0 if rows is None else steps.bins.n + 2
+        _locate(x, steps.bins, steps.numbering, count, None, index)
     return index
 
 

@@ -41,11 +41,11 @@ from dask_coop.chunks.cupy import many_groups, programs_list
 from dask_coop.chunks.cupy.arrays import (
     HOST_STATE_BYTES,
     aligned,
-    contiguous,
     deliver_all,
     dense,
 )
 from dask_coop.chunks.cupy.exact import cast
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import grouped as programs

@@ -15,12 +15,12 @@ from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks import reproducible_histogram
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense, fields_of
+from dask_coop.chunks.cupy.arrays import aligned, deliver, dense, fields_of
 from dask_coop.chunks.cupy.bin_lookup import MOST, find_indices, find_numbers
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.lift import lift
 from dask_coop.chunks.cupy.reduce import reduce_lines
-from dask_coop.chunks.cupy.transpose import transpose
+from dask_coop.chunks.cupy.transpose import contiguous, transpose
 
 Array = Any
 
@@ -129,11 +129,11 @@ def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Co
     return _Counted(index, weights, entries, shape)
 
 
-def digitize(x: Array, steps: Steps) -> Array:
+def digitize(x: Array, steps: Steps, rows: Array | None = None) -> Array:
     """Return the bin number of each sample, int64, in the shape of `x`."""
     with x.device:
         x = x.view("u1") if x.dtype.kind == "b" else x
-        return find_numbers(aligned(contiguous(x)), steps)
+        return find_numbers(aligned(contiguous(x)), steps, rows)
 
 
 def _count(

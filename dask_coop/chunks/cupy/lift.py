@@ -27,9 +27,10 @@ from dask_coop.algebra.registers import FIRST, SECOND, STEP, Registers, keys
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks import paired
 from dask_coop.chunks.cupy import topk, unique
-from dask_coop.chunks.cupy.arrays import contiguous, deliver, dense, fields_of
+from dask_coop.chunks.cupy.arrays import deliver, dense, fields_of, is_plain
 from dask_coop.chunks.cupy.exact import cast
-from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
+from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines, reduce_pairs
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.paired import powers
 from dask_coop.chunks.states import as_lines, reduce_along
@@ -165,14 +166,25 @@ def _lift_pairs(op: Operation, x: Array, y: Array, axes: tuple[int, ...]) -> Sta
         return _on_one_side(paired.lift(lift, op, x, y, axes))
     y = cast(y, op.element)
     narrow = op.element.kind == "f" and op.element.itemsize <= 4
-    pairs = cupy.empty(shape, "c8" if narrow else "c16")
-    row, of_two = of_complex(op.monoid), op.monoid is COMOMENTS
+    pair, of_two = np.dtype("c8" if narrow else "c16"), op.monoid is COMOMENTS
+    of_pairs = Operation(of_complex(op.monoid), pair, np.dtype("f8"), op.skipna and of_two)
     # An element that is left out has no weight, but a weight may be NaN.
-    _IN_COMPLEX(x, y, op.skipna and not of_two, pairs)
-    double = np.dtype("f8")
-    return _on_one_side(
-        lift(Operation(row, pairs.dtype, double, op.skipna and of_two), pairs, axes)
-    )
+    skips = op.skipna and not of_two
+    kept = x.ndim - len(axes)
+    if (
+        x.shape == y.shape
+        and 2 * op.element.itemsize == pair.itemsize
+        and op.element.kind == "f"
+        and axes == tuple(range(kept, x.ndim))
+        and is_plain(x)
+        and is_plain(y)
+    ):
+        states = reduce_pairs(of_pairs, x, y, math.prod(shape[:kept]), skips)
+        if states is not None:
+            return _on_one_side(fields_of(of_pairs, states, shape[:kept]))
+    pairs = cupy.empty(shape, pair)
+    _IN_COMPLEX(x, y, skips, pairs)
+    return _on_one_side(lift(of_pairs, pairs, axes))
 
 
 def _lift_parts(op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:

@@ -24,7 +24,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense, is_plain, owners
+from dask_coop.chunks.cupy.arrays import aligned, deliver, dense, is_plain, owners
 from dask_coop.chunks.cupy.eligibility import (
     objection_to_chunks_together,
     objection_to_histogram,
@@ -34,6 +34,7 @@ from dask_coop.chunks.cupy.eligibility import (
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.histogram_strategies import multichunk_histogram
 from dask_coop.chunks.cupy.partition import Cut, cut
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.programs import histogram as histograms
 from dask_coop.cuda.programs import multichunk as programs

@@ -317,7 +317,9 @@ def pairs() -> Iterator[str]:
     for row in (WEIGHTED_MEAN, WEIGHTED_VAR, COMOMENTS):
         for dtype in map(np.dtype, ("c8", "c16")):
             for skipna in skips(of_complex(row)):
-                yield from reductions(Operation(of_complex(row), dtype, double, skipna))
+                op = Operation(of_complex(row), dtype, double, skipna)
+                yield from reductions(op)
+                yield reduce.long_pairs(functor(op), dtype, layout(op))
 
 
 def gaps() -> Iterator[str]:

@@ -73,6 +73,33 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     return states
 
 
+def reduce_pairs(op: Operation, x: Array, y: Array, outer: int, skips: bool) -> Array | None:
+    """Reduce `outer` long lines of pairs of elements, whose complex numbers `op` takes.
+
+    Parameters
+    ----------
+    op : Operation
+    x, y : cupy.ndarray
+        Of one shape and dtype, contiguous.
+    outer : int
+    skips : bool
+        Whether a pair is ``(0, 0)`` where `x` is NaN.
+
+    Returns
+    -------
+    cupy.ndarray or None
+        The states as bytes, on the GPU; None for short lines, and for vectors that begin apart.
+    """
+    n = x.size // outer if outer else 0
+    if n * x.itemsize < TILE_BYTES or (x.data.ptr - y.data.ptr) % 16:
+        return None
+    how, layout = _long_rows(op, (outer, n, 1)), programs_list.layout(op)
+    states, addresses = _meeting(outer, how.tiles, layout, how.meetings)
+    arguments = x.data.ptr, y.data.ptr, *addresses, *how.sizes, np.int32(skips)
+    launch(programs.long_pairs(*_of(op)), how.blocks, programs.THREADS, *arguments)
+    return states
+
+
 class _Reduction(NamedTuple):
     """The launch of a reduction of lines.
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
-from dask_coop.chunks.cupy.arrays import aligned, contiguous
+from dask_coop.chunks.cupy.arrays import aligned
 from dask_coop.chunks.cupy.bin_lookup import Lookup
 from dask_coop.chunks.cupy.scan import scan_lines
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import select as programs
 from dask_coop.cuda.programs.base import CTYPES

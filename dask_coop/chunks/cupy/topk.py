@@ -17,9 +17,10 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.topk import TopK, place, rank
 from dask_coop.chunks.cupy import select
-from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous
+from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned
 from dask_coop.chunks.cupy.bin_lookup import Lookup
 from dask_coop.chunks.cupy.histogram_strategies import count as count_samples
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.cuda.programs import histogram as programs
 
 Array = Any

@@ -18,8 +18,9 @@ from dask_coop.errors import DoesNotApply
 
 Array = Any
 
-#: The most bytes of joined chunks; and how many times as large a GPU's memory must be.
-_JOINED_BYTES, _JOINED_TIMES = 1 << 30, 64
+#: The most bytes of joined chunks; and how many times as large a GPU's memory must be, also for
+#: those that are sorted.
+_JOINED_BYTES, _JOINED_TIMES, _SORTED_TIMES = 1 << 30, 64, 16
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
@@ -59,9 +60,10 @@ def contiguous(x: Array) -> Array:
     return x if x.flags.c_contiguous else transpose(x, range(x.ndim))
 
 
-def most_joined(x: Array) -> int:
+def most_joined(x: Array, ordered: bool) -> int:
     """Return the most bytes of chunks to join on the GPU of the chunk `x`."""
-    return min(_JOINED_BYTES, _memory(x.data.device_id) // _JOINED_TIMES)
+    memory = _memory(x.data.device_id)
+    return memory // _SORTED_TIMES if ordered else min(_JOINED_BYTES, memory // _JOINED_TIMES)
 
 
 @cache

@@ -29,11 +29,12 @@ from dask_coop.algebra.merges import equals
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.backend import Side
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, fields_of
+from dask_coop.chunks.cupy.arrays import aligned, fields_of
 from dask_coop.chunks.cupy.bin_lookup import MOST
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.select import flatnonzero
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare

@@ -20,7 +20,8 @@ from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
-from dask_coop.chunks.cupy.arrays import aligned, contiguous
+from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.transpose import contiguous
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import window as programs

@@ -132,9 +132,13 @@ def histogram(
             return (histograms.count(samples, grid, weights, dtype),)
 
 
-def digitize(x: Array, steps: Steps) -> Array:
-    """Return the bin index of each sample, int64 of the shape of `x`."""
-    return histograms.locate(x.view("u1") if x.dtype.kind == "b" else x, steps)
+def digitize(x: Array, steps: Steps, rows: Array | None = None) -> Array:
+    """Return the bin number of each sample, int64 of the shape of `x`."""
+    numbers = histograms.locate(x.view("u1") if x.dtype.kind == "b" else x, steps)
+    if rows is not None:
+        rows *= steps.bins.n + 2
+        numbers += rows
+    return numbers
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:

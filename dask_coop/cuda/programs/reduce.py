@@ -69,6 +69,25 @@ def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) ->
 
 
 @cache
+def long_pairs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+    """Return the program that reduces lines of two arrays, whose pairs are complex `element`s."""
+    number = loads(element, state)
+    return f"""#include "kernel_reduce.cuh"
+using namespace coop;
+{functor.definition}using M = {functor};
+using T = {ctype(element)};
+using Real = {ctype(np.dtype(f"f{element.itemsize // 2}"))};
+static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
+extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
+entry(const Real* x, const Real* y, M::State* out, M::State* tile_states, unsigned* tickets,
+      i64 n, i64 tiles, int skips) {{
+  auto reduce = reduce_long_pairs<T, Real, M, {THREADS}, {-(-number // 2)}>;
+  reduce(x, y, out, tile_states, tickets, n, tiles, skips);
+}}
+"""
+
+
+@cache
 def long_columns(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
     """Return the program that reduces strided lines shared by blocks, in loads of `v` elements."""
     return _reduce(
