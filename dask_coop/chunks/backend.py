@@ -265,6 +265,17 @@ class ChunkBackend(Protocol):
         Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
         """
 
+    def multiply_deviations(self, a: Array, b: Array) -> tuple[Array, ...] | None:
+        """Return the sums of products of deviations of the rows of `a` with those of `b`.
+
+        Returns
+        -------
+        tuple of arrays or None
+            The numbers that were subtracted from the rows of `a`, about their means, and the sums
+            of the differences; both for `b`; and the products, in float64. None if CuPy's or
+            NumPy's functions serve better.
+        """
+
     def order_statistics(
         self,
         x: Array,

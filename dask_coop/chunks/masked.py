@@ -142,6 +142,7 @@ order_statistics: Any = _refusing("quantile")
 codes: Any = _refusing("groupby_reduce")
 lift_groups = codes
 label: Any = _refusing("label")
+multiply_deviations: Any = _refusing("cov")
 filter_lines: Any = _refusing("lfilter")
 digitize: Any = _refusing("digitize")
 isin: Any = _refusing("isin")

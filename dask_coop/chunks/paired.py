@@ -81,6 +81,10 @@ def _of_block(
 ) -> Products:
     with np.errstate(all="ignore"):
         weights = fweights if aweights is None else aweights
+        if weights is None:
+            side = a if b is None else b
+            if (products := chunks.backend_of(a).multiply_deviations(a, side)) is not None:
+                return _about_means_of(np.float64(a.shape[1]), *products)
         if fweights is not None and aweights is not None:
             weights = fweights * aweights
         total = np.float64(a.shape[1]) if weights is None else weights.sum()
@@ -93,6 +97,17 @@ def _of_block(
         product = _product(rows, columns.conj() if columns.dtype.kind == "c" else columns)
         product -= (total * short)[:, np.newaxis] * other_short.conj()
         return Products(total, squares, mean, short, other, other_short, product)
+
+
+def _about_means_of(
+    n: Any, shift: Array, sums: Array, other_shift: Array, other_sums: Array, product: Array
+) -> Products:
+    """Return the state of products of deviations from shifts instead of means."""
+    short, other_short = sums / n, other_sums / n
+    product -= (n * short)[:, np.newaxis] * other_short
+    mean, other = shift + short, other_shift + other_short
+    rounding, other_rounding = short - (mean - shift), other_short - (other - other_shift)
+    return Products(n, np.float64(0), mean, rounding, other, other_rounding, product)
 
 
 def _deviations(

@@ -66,7 +66,7 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     """Return a copy of `x` on the current device, ready for CuPy's current stream.
 
     All of `x` has been read when this returns. It may have any byte order and strides; the copy has
-    the machine's byte order, and Fortran order if `x` has.
+    the machine's byte order, and its elements in the order of those of `x` where that is faster.
 
     Parameters
     ----------
@@ -92,8 +92,9 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     if small or x.nbytes == 0 or x.dtype.kind not in "biufc":
         # One axis at least: CuPy fills arrays without axes, and takes -0.0 for 0 there.
         return cupy.asarray(np.atleast_1d(x.astype(native, copy=False))).reshape(x.shape)
-    if x.flags.f_contiguous and not x.flags.c_contiguous:
-        return to_device(x.T, nbytes).T
+    order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    if runs(x)[1] < RUN_BYTES <= runs(x.transpose(order))[1]:
+        return to_device(x.transpose(order), nbytes).transpose(np.argsort(order))
     target = cupy.empty(x.shape, native)
     start = cupy.cuda.Event(disable_timing=True)
     current = cupy.cuda.get_current_stream()

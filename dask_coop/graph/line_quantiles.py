@@ -12,6 +12,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dask.array.creation import empty_like
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
-from dask_coop.algebra.quantiles import Quantiles
+from dask_coop.algebra.quantiles import Method, Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.repeats import Repeats
 
@@ -136,6 +137,9 @@ def quantiles(
 #: So few bytes of elements are interpolated on the host, where no kernels of CuPy are compiled.
 _HOST_BYTES = 1 << 20
 
+#: The ranks of longer lines take more memory than is worth to keep.
+_KEPT_LENGTH = 1 << 15
+
 
 @casts
 def _of_lines(
@@ -173,11 +177,7 @@ def quantiles_of_lines(
         shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
         return spec.of_lines(x.transpose(*kept, *axes).reshape(shape))
     length = math.prod(x.shape[d] for d in axes) if index is None else index.shape[-1]
-    # Without skipna, only lines without NaN have quantiles, and these have one length.
-    sizes = np.arange(length + 1) if spec.skipna else np.array([length])
-    previous, following, gamma = spec.ranks(sizes)
-    ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
-    ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(spec.shape)))
+    ranks, gamma = _ranks_of_lines(spec, length)
     backend = chunks.backend_of(x)
     values, counts = backend.order_statistics(x, axes, ranks, index)
     at = chunks.kind(x)
@@ -190,6 +190,26 @@ def quantiles_of_lines(
         gamma = gamma[..., counts if spec.skipna else counts * 0]
     nothing = counts < (1 if spec.skipna else length)
     return interpolated(low, high, gamma, nothing, spec, result), counts
+
+
+def _ranks_of_lines(spec: Quantiles, length: int) -> tuple[Any, Any]:
+    """Return ranks by the number of elements that are not NaN, and the fractions between them."""
+    q = None if spec.q is None else (spec.q.tobytes(), spec.q.dtype, spec.q.shape)
+    ranks = _kept_ranks if length < _KEPT_LENGTH else _kept_ranks.__wrapped__
+    return ranks(q, spec.method, spec.skipna, length)
+
+
+# Tasks of a graph, and of those after it, have few lengths.
+@lru_cache(16)
+def _kept_ranks(q: Any, method: Method, skipna: bool, length: int) -> tuple[Any, Any]:
+    values = None if q is None else np.frombuffer(q[0], q[1]).reshape(q[2])
+    spec = Quantiles(values, method, skipna)
+    # Without skipna, only lines without NaN have quantiles, and these have one length.
+    sizes = np.arange(length + 1) if skipna else np.array([length])
+    previous, following, gamma = spec.ranks(sizes)
+    ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
+    ranks = ranks.reshape(len(sizes), -1)
+    return np.broadcast_to(ranks, (length + 1, 2 * math.prod(spec.shape))), gamma
 
 
 def interpolated(

@@ -97,6 +97,31 @@ def test_a_large_offset_costs_covariances_no_digits(xp: ModuleType, chunks: Any)
         assert np.max(np.abs(fractions(got) / want - 1)) < 1e-14
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "?"])
+@pytest.mark.parametrize("shape", [(3, 5000), (70, 4999), (130, 4096)], ids=str)
+@pytest.mark.parametrize("rowvar", [True, False])
+def test_covariances_of_many_samples(
+    xp: ModuleType, shape: tuple[int, int], dtype: str, rowvar: bool
+) -> None:
+    x = (numbers(*shape) * 3 + np.arange(shape[0])[:, None]).astype(dtype)
+    # Every 64th sample lies elsewhere.
+    x[:, ::64] += np.array(50).astype(dtype)
+    chunks, want = shape, np.cov(x.astype("f8"))
+    lazy = to_chunks(xp, x if rowvar else x.T.copy(), chunks if rowvar else chunks[::-1])
+    np.testing.assert_allclose(to_numpy(xp, dc.cov(lazy, rowvar=rowvar)), want, **CLOSE)
+    if rowvar:
+        of_two = to_numpy(xp, dc.cov(lazy.rechunk((2, -1)), to_chunks(xp, x[:5], (5, shape[1]))))
+        np.testing.assert_allclose(of_two, np.cov(x.astype("f8"), x[:5].astype("f8")), **CLOSE)
+    if dtype == "f8":
+        far = to_numpy(xp, dc.cov(lazy + 1e9, rowvar=rowvar))
+        near = np.cov((x + 1e9).astype("g") - 1e9)
+        np.testing.assert_allclose(far, near, rtol=1e-12, atol=1e-12)
+        with_nan = x.copy()
+        with_nan[1, 77] = np.nan
+        got = to_numpy(xp, dc.cov(to_chunks(xp, with_nan, shape)))
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(np.cov(with_nan)))
+
+
 @pytest.mark.cublas
 @pytest.mark.parametrize("shape", [(2, 0), (0, 5), (3, 1), (1, 1), (1, 4)], ids=str)
 @pytest.mark.filterwarnings("ignore")

@@ -41,6 +41,7 @@ from dask_coop.chunks.cupy.histogram import digitize as digitize
 from dask_coop.chunks.cupy.histogram import histogram as histogram
 from dask_coop.chunks.cupy.lift import lift as lift
 from dask_coop.chunks.cupy.matmul import matmul as matmul
+from dask_coop.chunks.cupy.matmul import multiply_deviations as multiply_deviations
 from dask_coop.chunks.cupy.multichunk import downsweep as downsweep
 from dask_coop.chunks.cupy.multichunk import histogram_all as histogram_all
 from dask_coop.chunks.cupy.multichunk import lift_all as lift_all

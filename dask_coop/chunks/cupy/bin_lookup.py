@@ -397,19 +397,20 @@ def _coding(groups: Values, dtype: np.dtype[Any]) -> _Coding:
         # NaN are last, and equal nothing.
         values = values[: len(values) - int(np.isnan(values).sum())]
     n = len(values)
-    places = np.arange(n, dtype="i4") if numbers is None else numbers[:n].astype("i4")
     if not n:
         return _NOWHERE
+    first = span = 0
     if values.dtype.kind in "iu" and dtype.kind in "iu":
         first = int(values[0])
         span = int(values[-1]) - first + 1
         if numbers is None and span == n:
             return _Coding("range", dtype, _range(first, n))
-        if span <= max(_TABLE, _TABLE_PER_GROUP * n):
-            table = np.full(span, -1, "i4")
-            # Differences of int8 may need eight bits and a sign.
-            table[(values.astype("u8") - values[:1].astype("u8")).astype("i8")] = places
-            return _Coding("table", dtype, _range(first, span), (table,))
+    places = np.arange(n, dtype="i4") if numbers is None else numbers[:n].astype("i4")
+    if 0 < span <= max(_TABLE, _TABLE_PER_GROUP * n):
+        table = np.full(span, -1, "i4")
+        # Differences of int8 may need eight bits and a sign.
+        table[(values.astype("u8") - values[:1].astype("u8")).astype("i8")] = places
+        return _Coding("table", dtype, _range(first, span), (table,))
     compared = _comparison_dtype(dtype, values.dtype)
     edges = np.append(values, values[-1:]).astype(compared)
     guide, per_unit = _guide(edges, min(2 * n, 1 << 16))

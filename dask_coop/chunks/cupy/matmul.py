@@ -27,6 +27,10 @@ _LONG = 256
 #: The least depth of a part, in words, when k is split because there are few tiles.
 _PART = 256
 
+#: The most variables and the fewest samples whose deviations our kernel multiplies, the fewest
+#: samples of a block, and the samples of which one counts for a mean to subtract.
+_VARIABLES, _SAMPLES, _SPAN, _EVERY = 256, 1 << 12, 1 << 9, 64
+
 
 def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO) -> Array:
     """Return the product of two chunks over a semiring, shaped as np.matmul's.
@@ -74,6 +78,49 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
         if rows:
             result = result[..., 0, :]
         return result[..., 0] if columns else result
+
+
+def multiply_deviations(a: Array, b: Array) -> tuple[Array, ...] | None:
+    """Return sums of products of deviations of the rows of two matrices, as `ChunkBackend` says.
+
+    Matrices of complex numbers, of few samples or of many rows are left to cuBLAS.
+    """
+    n = a.shape[1]
+    few = min(len(a), len(b)) > 0 and max(len(a), len(b)) <= _VARIABLES
+    if not few or n < _SAMPLES or {a.dtype.kind, b.dtype.kind} - {*"biuf"}:
+        return None
+    with a.device:
+        if not _has_tensor_cores() or a.dtype != b.dtype:
+            return None
+        same = a is b
+        # Squares about such a mean are at most _EVERY times those about the mean.
+        shifts = [x[:, ::_EVERY].mean(1, dtype="f8") for x in ((a,) if same else (a, b))]
+        side = programs.DEVIATIONS_SIDE
+        tiles = math.prod(-(-len(x) // side) for x in (a, b))
+        busy = 2 * device(cupy.cuda.runtime.getDevice()).processors
+        spans = max(1, min(busy // tiles, n // _SPAN))
+        products = cupy.empty((spans, len(a), len(b)))
+        sums = [cupy.empty((spans, len(x))) for x in (a, b)]
+        sides = ((a, shifts[0]), (b, shifts[-1]))
+        launch(
+            programs.deviations(a.dtype),
+            spans * tiles,
+            programs.DEVIATIONS_THREADS,
+            *(argument for x, shift in sides for argument in _variables(x, shift)),
+            np.int32(same),
+            np.int64(n),
+            np.int64(spans),
+            *(x.data.ptr for x in (products, *sums)),
+            shared=programs.DEVIATIONS_BYTES,
+        )
+        of_a, of_b = (x.sum(0) for x in sums)
+        return shifts[0], of_a, shifts[-1], of_b, products.sum(0)
+
+
+def _variables(x: Array, shifts: Array) -> tuple[Any, ...]:
+    """Return the arguments of a `Variables` of kernel_deviations.cuh."""
+    row, column = (np.int64(stride // x.itemsize) for stride in x.strides)
+    return x.data.ptr, shifts.data.ptr, np.int64(len(x)), row, column
 
 
 def _has_tensor_cores() -> bool:

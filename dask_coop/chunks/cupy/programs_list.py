@@ -506,3 +506,4 @@ def windows(dtype: np.dtype[Any]) -> Iterator[str]:
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield the programs that `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
+    yield matmul.deviations(dtype)

@@ -39,6 +39,7 @@ from dask_coop.chunks.one_by_one import histogram_all as histogram_all
 from dask_coop.chunks.one_by_one import join as join
 from dask_coop.chunks.one_by_one import lift_all as lift_all
 from dask_coop.chunks.one_by_one import most_joined as most_joined
+from dask_coop.chunks.one_by_one import multiply_deviations as multiply_deviations
 from dask_coop.chunks.one_by_one import synchronize as synchronize
 from dask_coop.chunks.one_by_one import upsweep as upsweep
 from dask_coop.errors import pip_install

@@ -1,4 +1,4 @@
-"""Programs of kernel_matmul.cuh and kernel_matmul_int8.cuh, which multiply matrices."""
+"""Programs that multiply matrices: kernel_matmul.cuh, its _int8.cuh, and kernel_deviations.cuh."""
 
 from __future__ import annotations
 
@@ -105,6 +105,30 @@ INT8_STAGES, INT8_LEAST_STAGES = 4, 2
 INT8_SPLIT = 32, 128
 
 INT8_DTYPES = tuple(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4")))
+
+
+#: The side of a block's tile of products of deviations, its threads, and its dynamic shared memory:
+#: two sides for each of two turns.
+DEVIATIONS_SIDE, DEVIATIONS_THREADS = 64, 256
+DEVIATIONS_BYTES = 2 * 2 * DEVIATIONS_SIDE * (32 + 4) * 8
+
+
+@cache
+def deviations(element: np.dtype[Any]) -> str:
+    """Return the program that multiplies deviations of real elements."""
+    return f"""#include "kernel_deviations.cuh"
+using namespace coop;
+using T = {ctype(element)};
+static_assert({DEVIATIONS_SIDE} == deviations_side, "Python and CUDA disagree on a side");
+extern "C" __global__ void __launch_bounds__({DEVIATIONS_THREADS}, 2)
+entry(const T* a, const double* shifts_a, i64 count_a, i64 row_a, i64 column_a,
+      const T* b, const double* shifts_b, i64 count_b, i64 row_b, i64 column_b,
+      int same, i64 n, i64 spans, double* products, double* sums_a, double* sums_b) {{
+  Variables<T> left{{a, shifts_a, count_a, row_a, column_a}};
+  Variables<T> right{{b, shifts_b, count_b, row_b, column_b}};
+  multiply_deviations(left, right, same, n, spans, products, sums_a, sums_b);
+}}
+"""
 
 
 def int8_shared_bytes(stages: int) -> int:
