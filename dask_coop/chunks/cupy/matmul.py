@@ -31,6 +31,9 @@ _PART = 256
 #: samples of a block, and the samples of which one counts for a mean to subtract.
 _VARIABLES, _SAMPLES, _SPAN, _EVERY = 256, 1 << 12, 1 << 9, 64
 
+#: The parts in which samples for a mean are added; at least one of those of `_SAMPLES` each.
+_BATCHES = 64
+
 
 def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO) -> Array:
     """Return the product of two chunks over a semiring, shaped as np.matmul's.
@@ -93,8 +96,7 @@ def multiply_deviations(a: Array, b: Array) -> tuple[Array, ...] | None:
         if not _has_tensor_cores() or a.dtype != b.dtype:
             return None
         same = a is b
-        # Squares about such a mean are at most _EVERY times those about the mean.
-        shifts = [x[:, ::_EVERY].mean(1, dtype="f8") for x in ((a,) if same else (a, b))]
+        shifts = [_means(x) for x in ((a,) if same else (a, b))]
         side = programs.DEVIATIONS_SIDE
         tiles = math.prod(-(-len(x) // side) for x in (a, b))
         busy = 2 * device(cupy.cuda.runtime.getDevice()).processors
@@ -115,6 +117,15 @@ def multiply_deviations(a: Array, b: Array) -> tuple[Array, ...] | None:
         )
         of_a, of_b = (x.sum(0) for x in sums)
         return shifts[0], of_a, shifts[-1], of_b, products.sum(0)
+
+
+def _means(x: Array) -> Array:
+    """Return means of some samples, about which squares are at most _EVERY times as large."""
+    some = x[:, ::_EVERY]
+    # In batches, as few rows would keep few multiprocessors busy.
+    length = some.shape[1] // _BATCHES
+    batches = some[:, : _BATCHES * length].reshape(len(x), _BATCHES, length)
+    return batches.sum(2, dtype="f8").sum(1) / (_BATCHES * length)
 
 
 def _variables(x: Array, shifts: Array) -> tuple[Any, ...]:

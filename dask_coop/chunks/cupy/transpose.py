@@ -22,6 +22,9 @@ Array = Any
 #: those that are sorted.
 _JOINED_BYTES, _JOINED_TIMES, _SORTED_TIMES = 1 << 30, 64, 16
 
+#: Fewer bytes take no longer to copy than to launch the copy.
+_SMALL_BYTES = 1 << 20
+
 
 def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
     """Return a copy of the chunk `x` in C order, with its axes in another order.
@@ -57,7 +60,11 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
 
 def contiguous(x: Array) -> Array:
     """Return `x` if it is in C order, otherwise a copy in C order."""
-    return x if x.flags.c_contiguous else transpose(x, range(x.ndim))
+    if x.flags.c_contiguous:
+        return x
+    # CuPy has compiled its copies of small arrays for others already.
+    small = x.nbytes < _SMALL_BYTES
+    return cupy.ascontiguousarray(x) if small else transpose(x, range(x.ndim))
 
 
 def most_joined(x: Array, ordered: bool) -> int:
