@@ -23,9 +23,11 @@ template <typename T> struct Variables {
 // c += a * b for an 8 x 4 by a 4 x 8 matrix. Of a, a lane holds [lane / 4][lane % 4]; of b,
 // [lane % 4][lane / 4]; of c, [lane / 4][lane % 4 * 2] and the next one.
 __device__ inline void multiply_add(double (&c)[2], double a, double b) {
+#if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
       : "+d"(c[0]), "+d"(c[1])
       : "d"(a), "d"(b));
+#endif
 }
 
 constexpr int deviations_side = 64, deviations_depth = 32, deviations_threads = 256;

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.tokenize import normalize_token
 
 from dask_coop.algebra.bins import Steps
 from dask_coop.algebra.merges import equals
@@ -39,20 +38,13 @@ class Values:
     sorted: Array
     numbers: Array | None = None
 
-    def __dask_tokenize__(self) -> Any:
-        """Return what identifies the groups in keys, soon for a million consecutive integers."""
-        values, kind = self.sorted, type(self).__name__
-        if self.numbers is None and _are_consecutive(values):
-            return kind, str(values.dtype), int(values[0]), len(values)
-        return kind, normalize_token(values), normalize_token(self.numbers)
-
     def codes(self, x: Any) -> Any:
         """Return the codes of labels; -1 for NaN and labels of no group."""
         values, numbers = self.comparable(x.dtype)
         n = len(values)
         if not n:
             return np.zeros_like(x, "i8", shape=x.shape) - 1
-        if _are_consecutive(values):
+        if are_consecutive(values):
             # They need no search.
             inside = (x >= values[0]) & (x <= values[-1])
             codes = np.where(inside, x, values[0]).astype("i8") - int(values[0])
@@ -82,7 +74,7 @@ class Values:
         return values.astype(np.result_type(values, dtype), copy=False), numbers
 
 
-def _are_consecutive(values: Array) -> bool:
+def are_consecutive(values: Array) -> bool:
     """Return whether sorted distinct labels are integers that follow one another."""
     n = len(values)
     return n > 0 and values.dtype.kind in "iu" and int(values[-1]) - int(values[0]) == n - 1

@@ -36,7 +36,7 @@ def synchronize(xs: Sequence[Any]) -> None:
 
 
 def multiply_deviations(a: Any, b: Any) -> None:
-    """Return None: BLAS multiplies what lies in a cache."""
+    """Return None: BLAS multiplies blocks that lie in a cache."""
 
 
 def most_joined(x: Any, ordered: bool) -> int:

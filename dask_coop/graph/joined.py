@@ -57,7 +57,7 @@ def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
     """Return arrays of one shape with their chunks joined; None if they stay as they are.
 
     They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
-    Chunks of one axis to be `ordered` may be larger if all of them become one: several sorted
+    Chunks of one axis to be put in order may be larger if all of them become one: several sorted
     chunks would be sorted a second time. Arrays of one chunk of another shape may be among them.
     Workers of a cluster get chunks apart, and so does a strategy of several chunks that the user
     has named.

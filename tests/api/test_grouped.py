@@ -954,3 +954,24 @@ def test_a_large_chunk_and_a_small_one_have_a_group_in_common(xp: Any) -> None:
     # On a GPU the table of the large chunk stays there, and that of the other is on the host.
     sums, _ = dc.groupby_reduce(x, labels, func="sum")
     np.testing.assert_array_equal(to_numpy(xp, sums), np.bincount(labels))
+
+
+def test_groups_are_told_apart_in_keys() -> None:
+    x, labels = da.arange(12, chunks=5), da.arange(12, chunks=5) % 4
+    lists = [
+        [0, 1, 2, 3],
+        [1, 2, 3, 4],
+        [0, 1, 2],
+        np.arange(4, dtype="u1"),
+        [0, 2, 1, 3],
+        [0, 1, 2, 4],
+    ]
+    names = {
+        dc.groupby_reduce(x, labels, func="sum", expected_groups=groups, sort=False)[0].name
+        for groups in (*lists, [0, 1, 2, 3])
+    }
+    assert len(names) == len(lists)
+    many = np.arange(300_000)
+    total, found = dc.groupby_reduce(x, labels, func="sum", expected_groups=many, fill_value=-1)
+    np.testing.assert_array_equal(found, many)
+    np.testing.assert_array_equal(total.compute()[:5], [12, 15, 18, 21, -1])

@@ -261,12 +261,11 @@ def test_large_chunks_to_sort_are_joined_if_all_have_room(
     monkeypatch.setattr(backend, "most_joined", lambda x, ordered: room if ordered else 4 * 2400)
     monkeypatch.setattr(joined, "LARGE_BYTES", 4 * 600)
     x = in_memory(ARRAY.reshape(-1), 600)
-    for result in (dc.sort(x), dc.argsort(x, kind="stable"), dc.rankdata(x)):
-        assert count(result) == (room == 4 * 6000)
+    assert count(dc.sort(x)) == (room == 4 * 6000)
     assert dc.sort(x).chunks == x.chunks or room != 4 * 6000
     np.testing.assert_array_equal(dc.sort(x), np.sort(ARRAY, None))
-    np.testing.assert_array_equal(dc.argsort(x, kind="stable"), ARRAY.argsort(None, kind="stable"))
     assert not count(dc.sum(x))
+    assert not count(dc.argsort(x))
     assert not count(dc.sort(in_memory(ARRAY, (10, 60)), axis=0))
     # Smaller chunks are joined as those of other functions are.
     small = in_memory(ARRAY.reshape(-1), 300)

@@ -75,17 +75,13 @@ HISTOGRAMS: dict[str, type[Any]] = {
     "histogramdd": Histogram,
 }
 
-#: The functions that sort the elements of all chunks.
-_SORTS = {"sort", "argsort", "rankdata"}
-
 #: The blockwise functions whose chunks may be joined: results have their chunks, or one.
 _JOINS = {
-    *_SORTS,
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max", "median")),
     *(f"move_{name}" for name in ("quantile", "rank", "argmin", "argmax")),
     *("digitize", "isin", "unique", "value_counts", "crosstab", "percentileofscore", "cov"),
     *("corrcoef", "polyfit", "binned_statistic", "binned_statistic_2d", "binned_statistic_dd"),
-    *("lexsort", "median_abs_deviation", "mad_std"),
+    *("sort", "argsort", "lexsort", "rankdata", "median_abs_deviation", "mad_std"),
     *("label", "lfilter", "sosfilt"),
 }
 
@@ -377,7 +373,8 @@ def _build(
         if kind != "blockwise" or function.__name__ in _JOINS:
             by_name = dict(zip(signature.parameters, args, strict=False)) | kwargs
             if by_name.get("out") is None:
-                ordered = function.__name__ in _SORTS
+                # Others that sort take many times the memory of their elements.
+                ordered = function.__name__ == "sort"
                 return _with_joined_chunks(build, args, kwargs, ordered)
         return build(*args, **kwargs)
 

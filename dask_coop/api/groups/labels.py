@@ -10,12 +10,13 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray, broadcast_to
 from dask.base import is_dask_collection
+from dask.tokenize import normalize_token
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import find_steps
 from dask_coop.api.arguments import rechunk
 from dask_coop.api.unique import sortable
-from dask_coop.chunks.labels import Coder, Intervals, Values
+from dask_coop.chunks.labels import Coder, Intervals, Values, are_consecutive
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor, found_groups
 from dask_coop.graph.found_groups import Found
@@ -217,6 +218,17 @@ def _values(number: int, dtype: np.dtype[Any], expected: Any, sort: bool) -> tup
         twice = values[1:][values[1:] == values[:-1]][0]
         raise ValueError(f"expected_groups of label {number} has {twice!r} twice")
     return (Values(values), values) if sort else (Values(values, order), groups)
+
+
+def _token(groups: Values) -> Any:
+    """Return a short token for a million consecutive integers, instead of reading them all."""
+    values, name = groups.sorted, "dask_coop.Values"
+    if groups.numbers is None and are_consecutive(values):
+        return name, str(values.dtype), int(values[0]), len(values)
+    return name, normalize_token(values), normalize_token(groups.numbers)
+
+
+normalize_token.register(Values, _token)
 
 
 def _is_intervals(expected: Any) -> bool:
