@@ -38,7 +38,9 @@ from dask_coop.api.call.public import like, named, public, strict
 from dask_coop.api.call.report import counted
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.graph import executor
 from dask_coop.graph import windows as graph_windows
+from dask_coop.graph.joined import joined
 
 #: How to extend an array beyond its border: mirrored, by its outermost elements, or by its other
 #: end.
@@ -710,8 +712,11 @@ def _coarsened(
         spec = {"function": name, "lengths": sorted(lengths.items()), "to": dtype}
         meta = chunks.zeros_like(x._meta, dtype)
         sizes = [shrunk.get(d, along) for d, along in enumerate(x.chunks)]
-        options = {"chunks": sizes, "dtype": dtype, "meta": meta, "token": "coarsen"}
-        return map_blocks(_by_slices, x, **spec, **declared_by(x), **options)
+        of = joined([x]) if executor.runner() is None else None
+        x = x if of is None else of.arrays[id(x)]
+        to = [tuple(n // lengths.get(d, 1) for n in along) for d, along in enumerate(x.chunks)]
+        options = {"chunks": to, "dtype": dtype, "meta": meta, "token": "coarsen"}
+        return rechunk(map_blocks(_by_slices, x, **spec, **declared_by(x), **options), tuple(sizes))
     # An axis of windows, and one within them.
     within = {d: x.ndim + d for d in lengths}
     places = [place for d in range(x.ndim) for place in (d, within.get(d)) if place is not None]

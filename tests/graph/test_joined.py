@@ -272,6 +272,21 @@ def test_large_chunks_to_sort_are_joined_if_all_have_room(
     assert count(dc.sort(small)) == (1 if room == 4 * 6000 else 3)
 
 
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_coarsened_chunks_are_those_of_the_array(
+    chunks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, windows = in_memory(ARRAY, chunks), {0: 2, 1: 5}
+    alone = dc.coarsen(np.mean, x, windows)
+    monkeypatch.setattr(backend, "most_joined", lambda x, ordered: 4 * 40 * 60)
+    result = dc.coarsen(np.mean, x, windows)
+    assert not count(alone)
+    # Others are cut at borders of windows first.
+    assert (count(result) > 0) == (chunks in {(10, 60), (10, 20)})
+    assert result.chunks == alone.chunks
+    np.testing.assert_allclose(result, alone, rtol=1e-6)
+
+
 @pytest.mark.usefixtures("joining")
 def test_a_node_runs_them_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     from dask_coop.node import node as nodes
