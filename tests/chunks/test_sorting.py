@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dask_coop as dc
+from dask_coop.chunks import backend_of
 
 #: Such as NumPy 2.4.6 leaves unsorted where it can.
 NEIGHBOURS = (-0.09 + 6e-5 * np.arange(31)).astype("f2")
@@ -86,3 +87,21 @@ def test_groups_of_float16_labels_that_are_found_with_the_chunks() -> None:
     values, counts = np.unique(labels.astype("f4"), return_counts=True)
     np.testing.assert_array_equal(groups, values[:-1])
     np.testing.assert_array_equal(found, counts[:-1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "i2", "u4", "u1", "?"])
+@pytest.mark.parametrize("shape", [(300, 301), (2, 65_536), (70_000, 3), (3, 65_537)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_lines_of_a_gpu_have_numpys_order(cp: Any, shape: Any, dtype: str, axis: int) -> None:
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, shape, dtype="u4")
+    # All floats, with NaN of all signs, zeros of both, infinities and subnormal numbers.
+    x = bits.view("f4") if dtype == "f4" else (bits >> 16).astype("u2").view("f2")
+    x = x if dtype in ("f4", "f2") else bits.astype(dtype)
+    some = rng.random(shape) < 0.3
+    few = np.array([0.0, 1.0] if x.dtype.kind != "f" else [0.0, -0.0, np.nan, np.inf, 1e-7])
+    x = np.where(some, rng.choice(few, shape).astype(dtype), x)
+    got = backend_of(cp.asarray(x)).argsort(cp.asarray(x), axis, True)
+    assert got.dtype == np.int64
+    np.testing.assert_array_equal(cp.asnumpy(got), x.argsort(axis, kind="stable"))

@@ -72,6 +72,10 @@ Array = Any
 #: The elements that one launch of CuPy's filters takes, whose positions have 32 bits.
 _MOST_FILTERED = (1 << 31) - 1
 
+#: The places in a line, and the lines, that 16 bits tell apart; the most elements of lines that are
+#: sorted at a time, and the fewest for which a kernel is compiled.
+_PLACES, _PACKED, _FEW = 1 << 16, 1 << 27, 1 << 16
+
 #: cudaErrorInsufficientDriver and cudaErrorNoDevice.
 _WITHOUT_GPU = (35, 100)
 
@@ -284,7 +288,42 @@ def argsort(x: Array, axis: int, stable: bool) -> Array:
             return cupy.zeros(x.shape, np.int64)
         if _has_complex_nan(x):
             return _argsort_complex(x, axis)
+        short = x.ndim > 1 and x.size >= _FEW and x.shape[axis] <= _PLACES
+        if short and x.itemsize <= 4 and x.dtype.kind in "biuf":
+            return cupy.moveaxis(_argsort_lines(cupy.moveaxis(x, axis, -1)), -1, axis)
         return cupy.argsort(x, axis).astype(np.int64, copy=False)
+
+
+#: How kernels make unsigned keys of elements, in the order of NumPy: NaN are last, and alike.
+_KEYS = {
+    "f": """float v = (float)x + 0.0f;
+    unsigned flip = __float_as_int(v) < 0 ? 0xffffffffu : 0x80000000u;
+    unsigned key = v != v ? 0xffffffffu : __float_as_uint(v) ^ flip;""",
+    "i": "unsigned key = (unsigned)(int)x ^ 0x80000000u;",
+    "u": "unsigned key = (unsigned)x;",
+}
+
+
+@cache
+def _packing(kind: str) -> Any:
+    """Return a kernel that packs lines, keys and places in lines of n elements in 64 bits."""
+    packed = "y = (unsigned long long)(i / n) << 48 | (unsigned long long)key << 16 | i % n"
+    name = f"dask_coop_pack_{kind}"
+    return cupy.ElementwiseKernel("T x, int64 n", "uint64 y", f"{_KEYS[kind]} {packed}", name)
+
+
+def _argsort_lines(x: Array) -> Array:
+    """Return the indices that sort short lines along the last axis, by sorts of many lines."""
+    n = x.shape[-1]
+    pack, lines = _packing("u" if x.dtype.kind == "b" else x.dtype.kind), x.reshape(-1, n)
+    order = cupy.empty(lines.shape, np.int64)
+    step = min(_PLACES, _PACKED // n)
+    for begin in range(0, len(lines), step):
+        some = slice(begin, begin + step)
+        packed = pack(lines[some], n)
+        packed.reshape(-1).sort()
+        order[some] = packed & (_PLACES - 1)
+    return order.reshape(x.shape)
 
 
 def to_numpy(
