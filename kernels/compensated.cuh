@@ -78,6 +78,41 @@ template <typename T> struct CompensatedMean {
   }
 };
 
+// Count, mean, sum of squared deviations, and the rounding error of the mean, which far from zero is as large as
+// small deviations.
+template <typename T> struct CompensatedVar {
+  using F = typename floating<T>::type;
+  struct State {
+    i64 count;
+    F mean;
+    double m2;
+    F rounding;
+  };
+  __device__ static State identity() { return {0, F{}, 0.0, F{}}; }
+
+  struct Lift {
+    Deviations<F> seen;
+    __device__ void add(T x, int) { seen.add(convert<F>(x)); }
+    __device__ State state(i64) const {
+      if (seen.count == 0) return identity();
+      F excess{}, mean = coop::add(seen.shift, seen.rest(), excess);
+      return {seen.count, mean, seen.m2(), scale(excess, -1)};
+    }
+  };
+
+  __device__ static State combine(State a, State b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    i64 count = a.count + b.count;
+    double fraction = double(b.count) / double(count);
+    F apart = (b.mean + scale(a.mean, -1)) + (b.rounding + scale(a.rounding, -1));
+    F excess{}, mean = coop::add(a.mean, a.rounding + scale(apart, fraction), excess);
+    // This order keeps the square from overflowing while the result does not.
+    double between = dot(apart, scale(apart, double(a.count) * fraction));
+    return {count, mean, a.m2 + b.m2 + between, scale(excess, -1)};
+  }
+};
+
 // A monoid P for what is short beside the sum that it goes to, and how its states get there. That is M
 // itself, unless M is compensated: then plain sums will do, on top of one that is good to twice as many bits.
 template <typename M> struct Within {

@@ -336,11 +336,11 @@ template <typename F> struct Deviations {
     first = first + value;
     second += dot(value, value);
   }
-  // Not a number where a value is infinite.
-  __device__ F mean() const {
-    F rest = is_finite(first) ? first : first + scale(first, -1);
-    return shift + scale(rest, 1.0 / count);
+  // How far the mean is from the shift; not a number where a value is infinite.
+  __device__ F rest() const {
+    return scale(is_finite(first) ? first : first + scale(first, -1), 1.0 / count);
   }
+  __device__ F mean() const { return shift + rest(); }
   __device__ double m2() const {
     // Squares may overflow where no value is infinite.
     if (is_finite(first) && !is_finite(second)) return second;

@@ -41,7 +41,6 @@ GIVEN_ELSEWHERE = {
     "graph.unique.find(index)": "a task gives it, from a dictionary of keywords",
     "graph.unique.find(origin)": "a task gives it, from a dictionary of keywords",
     "graph.windows.lift_pairs(threads)": "a task calls it in the place of another function",
-    "graph.windows.lift_deviations(threads)": "a task calls it in the place of another function",
 }
 
 

@@ -63,7 +63,7 @@ def merge_variances(a: State, b: State) -> State:
         count,
         a_mean * (a_count / some) + b_mean * (b_count / some),
         # This order keeps delta**2 from overflowing where one side is empty.
-        a_m2 + b_m2 + _dot(delta, scaled),
+        a_m2 + b_m2 + dot(delta, scaled),
     )
 
 
@@ -75,18 +75,24 @@ def merge_deviations(a: State, b: State) -> State:
     a_count, a_mean, a_m2, a_short = a
     b_count, b_mean, b_m2, b_short = b
     count = a_count + b_count
-    weight = b_count / np.maximum(count, 1)
-    delta = (b_mean - a_mean) + (b_short - a_short)
-    step = a_short + delta * weight
+    fraction = b_count / np.maximum(count, 1)
+    # States may be large, so few arrays are made of them.
+    step = b_mean - a_mean
+    step += b_short - a_short
+    m2 = dot(step, step * (a_count * fraction))
+    m2 += a_m2
+    m2 += b_m2
+    step *= fraction
+    step += a_short
     mean = a_mean + step
-    short = -excess(a_mean, step, mean)
+    # What is rounded off, but where the step is the longer one: there it is nothing beside it.
+    step -= mean - a_mean
     none, no_more = a_count == 0, b_count == 0
-    return (
-        count,
-        choose(none, b_mean, choose(no_more, a_mean, mean)),
-        a_m2 + b_m2 + delta * (delta * (a_count * weight)),
-        choose(none, b_short, choose(no_more, a_short, short)),
-    )
+    if np.ndim(none | no_more) or none or no_more:
+        # A mean of no element is 0, and the step from it or to it may round.
+        mean = choose(none, b_mean, choose(no_more, a_mean, mean))
+        step = choose(none, b_short, choose(no_more, a_short, step))
+    return count, mean, m2, step
 
 
 def meet(fraction: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any, Any]:
@@ -109,7 +115,8 @@ def meet(fraction: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, An
     return choose(alone, b_mean, mean), choose(alone, b_short, short), by
 
 
-def _dot(a: Any, b: Any) -> Any:
+def dot(a: Any, b: Any) -> Any:
+    """Return products, and for complex numbers the sum of real and imaginary products."""
     return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
 
 

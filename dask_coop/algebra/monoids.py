@@ -30,6 +30,7 @@ from dask_coop.algebra.merges import (
     highest,
     lowest,
     merge_counts,
+    merge_deviations,
     merge_extrema,
     merge_first,
     merge_last,
@@ -196,7 +197,7 @@ class MonoidRow:
         Whether masked elements are filled and take part, as in NumPy's argmin, so that every line
         has a result; otherwise they are left out.
     compensated : MonoidRow, optional
-        The row of the same sum that keeps rounding errors of float64.
+        The row of the same sum or variance that keeps rounding errors of float64.
     reproducible : tuple of MonoidRow
         The rows of the same sum with the same bits in any order, one for each kind of elements.
     costly : bool
@@ -462,6 +463,15 @@ MEAN = MonoidRow(
     compensated=COMPENSATED_MEAN,
     reproducible=(REPRODUCIBLE_MEAN, REPRODUCIBLE_COMPLEX_MEAN),
 )
+COMPENSATED_VAR = MonoidRow(
+    "compensated_var",
+    (_COUNT, _MEAN, _M2, Field("short", "float", zero, np.add)),
+    "biufc",
+    "CompensatedVar",
+    merge_deviations,
+    output=size_dtype,
+    options=("skipna", "masked"),
+)
 VAR = MonoidRow(
     "var",
     (_COUNT, _MEAN, _M2),
@@ -470,6 +480,7 @@ VAR = MonoidRow(
     merge_variances,
     output=size_dtype,
     options=("skipna", "masked"),
+    compensated=COMPENSATED_VAR,
 )
 MOMENTS = MonoidRow(
     "moments",
@@ -539,6 +550,7 @@ MONOIDS = (
     MOMENTS,
     COMPENSATED_SUM,
     COMPENSATED_MEAN,
+    COMPENSATED_VAR,
     REPRODUCIBLE_SUM,
     REPRODUCIBLE_MEAN,
     REPRODUCIBLE_COMPLEX_SUM,

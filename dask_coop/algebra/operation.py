@@ -209,14 +209,15 @@ def bind(
 
 
 def compensated(op: Operation) -> Operation:
-    """Return the operation of the same sum or mean that keeps rounding errors.
+    """Return the operation of the same sum, mean or variance that keeps rounding errors.
 
     Results that float64 alone holds well enough keep their operation: float32 results of float32
-    elements, and integers.
+    elements, and sums of integers.
     """
     twin = op.monoid.compensated
-    wide = op.output in (np.float64, np.complex128) and op.element.kind in "fc"
-    return replace(op, monoid=twin) if twin is not None and wide else op
+    if twin is None or op.element.kind not in twin.kinds:
+        return op
+    return replace(op, monoid=twin) if op.output in (np.float64, np.complex128) else op
 
 
 def reproducible(op: Operation) -> Operation:

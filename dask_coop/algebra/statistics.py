@@ -66,7 +66,7 @@ def quotient(state: State) -> Any:
 def _spread(
     state: State, *, ddof: float = 0, root: bool = False, skipna: bool = False, masked: bool = False
 ) -> Any:
-    count, _, m2 = state
+    count, _, m2, *_ = state
     degrees = np.maximum(count - ddof, 0)
     value = quotient((m2, degrees))
     if skipna:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.merges import cast, extremum, merge_deviations, settle
-from dask_coop.algebra.monoids import MOMENTS, VAR, State
+from dask_coop.algebra.monoids import COMPENSATED_VAR, MOMENTS, State
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.quantiles import Quantiles
@@ -101,12 +101,10 @@ class Window:
 
     def keep(self, op: Operation, state: State) -> State:
         """Return the state of a window from a state of the operation."""
-        if op.monoid is COMOMENTS:
+        if op.monoid in (COMOMENTS, COMPENSATED_VAR):
             return state
         if op.monoid is MOMENTS:
             return state[0], state[2 if self.statistic == "min" else 3]
-        if op.monoid is VAR:
-            return *state, np.zeros_like(state[1])
         total, count = settle(state) if op.monoid.has_excess else state
         return count, total
 

@@ -82,7 +82,9 @@ def reduce_array(
         if op.monoid is not monoid:
             refuse_many(name, x, axes)
     elif (exact := compensated(op)) is not op:
-        op, finalize = exact, partial(_settle, finalize)
+        op = exact
+        if op.monoid.has_excess:
+            finalize = partial(_settle, finalize)
     if given.initial is not None:
         finalize = partial(_begin, op, _as_state(op, given.initial), finalize)
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}

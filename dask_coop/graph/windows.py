@@ -40,8 +40,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.merges import choose, merge_deviations
-from dask_coop.algebra.monoids import VAR, State
+from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -199,8 +198,7 @@ class _Lines:
         key = (f"{self.names[0]}-combine-{self.names[1]}", *line, level, i)
         if key not in self.layer:
             halves = [self.state(line, level - 1, 2 * i), self.state(line, level - 1, 2 * i + 1)]
-            combined = tasks.combine if self.op.monoid is not VAR else combine_deviations
-            self.layer[key] = Task(key, combined, op=self.op, states=refs(halves))
+            self.layer[key] = Task(key, tasks.combine, op=self.op, states=refs(halves))
         return key
 
     def lifted(self, line: Key, elements: Key, *cut: int) -> Key:
@@ -208,8 +206,7 @@ class _Lines:
         key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
         arguments = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
         arguments |= declared_by(block=self.x)
-        lift = lift_deviations if self.op.monoid is VAR else tasks.lift
-        lift = lift_pairs if self.window.is_paired else lift
+        lift = lift_pairs if self.window.is_paired else tasks.lift
         self.layer[key] = Task(key, lift, **arguments, block=TaskRef(elements))
         return key
 
@@ -233,39 +230,11 @@ def part_of(block: Any, along: tuple[slice, ...]) -> Any:
 
 
 @casts
-def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
-    """Return count, mean and squared deviations of a block, and the rounding error of the mean.
-
-    Deviations are from the exact mean, because kernels combine means that are rounded.
-    """
-    count, mean, m2 = tasks.lift(op=op, axes=axes, block=block, threads=threads)
-    with np.errstate(all="ignore"):
-        # Small states of CuPy chunks are on the host.
-        beside = chunks.asarray(np.expand_dims(mean, axes), chunks.kind(block))
-        away = block - beside
-        # NaN where an element is infinite: it has no deviation from the mean.
-        away = np.where(block == block, away, 0.0)
-        total, squares = (
-            chunks.asarray(field, chunks.kind(mean)) if np.ndim(mean) else float(field)
-            for field in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
-        )
-        short = total / np.maximum(count, 1)
-        exact = squares - total * short
-    return count, mean, choose(np.isfinite(exact), exact, m2), short
-
-
-@casts
 def lift_pairs(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
     """Return the state of a block of pairs."""
     pairs = {"block": block.real, "where": block.imag}
     state: State = tasks.lift(op=op, axes=axes, **pairs, threads=threads)
     return state
-
-
-def combine_deviations(*, op: Operation, states: Sequence[State]) -> State:
-    """Combine states of `lift_deviations`."""
-    with np.errstate(all="ignore"):
-        return functools.reduce(merge_deviations, states)
 
 
 @casts
@@ -290,9 +259,7 @@ def reduce_windows(
     x = _joined(own, axis)
     before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
     base: State | None = None
-    if between and op is not None and op.monoid is VAR:
-        base = combine_deviations(op=op, states=between)
-    elif between and op is not None:
+    if between and op is not None:
         base = window.keep(op, op.combine([*between]))
     size += late
     if x.shape[axis] != size:

@@ -138,7 +138,6 @@ TWINS = [
 )
 def test_twins_sum_as_the_row_that_names_them(row: MonoidRow, twin: MonoidRow) -> None:
     assert twin.options == row.options
-    assert twin.has_digits != twin.has_excess
     choose, finish = (reproducible, as_number) if twin.has_digits else (compensated, settled)
     for dtype in map(np.dtype, "dD"):
         if dtype.kind not in twin.kinds:
@@ -149,10 +148,10 @@ def test_twins_sum_as_the_row_that_names_them(row: MonoidRow, twin: MonoidRow) -
             continue
         x = np.random.default_rng(0).normal(size=(50, 2)).view("D")[:, 0].astype("c16")
         x = x if dtype.kind == "c" else x.real.copy()
-        total, *count = backend.lift(op, x, (0,))
-        found, *counted_ = finish(choose(op), backend.lift(choose(op), x, (0,)))
-        np.testing.assert_allclose(found, total, rtol=1e-14)
-        assert counted_ == count
+        plain = backend.lift(op, x, (0,))
+        exact = finish(choose(op), backend.lift(choose(op), x, (0,)))
+        for found, expected in zip(exact, plain, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
 def as_number(op: Operation, state: Any) -> Any:
@@ -162,7 +161,8 @@ def as_number(op: Operation, state: Any) -> Any:
 
 
 def settled(op: Operation, state: Any) -> Any:
-    return settle(state)
+    # That of a mean is a field which the row lacks.
+    return settle(state) if op.monoid.has_excess else state[:-1]
 
 
 def test_sums_of_integers_need_no_twin() -> None:

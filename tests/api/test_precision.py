@@ -357,3 +357,42 @@ def test_halves_of_either_byte_order_are_summed_and_scanned(dtype: str) -> None:
     lazy = da.from_array(x, chunks=2)
     assert computed(dc.nansum(lazy, dtype="f8")) == 2.5
     np.testing.assert_array_equal(computed(dc.nancumsum(lazy, dtype="f8")), [0.5, 0.5, 2.5])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "c16"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_a_variance_far_from_zero_keeps_its_digits(xp: Any, axis: Any, dtype: str) -> None:
+    rng = np.random.default_rng(12)
+    x = (1e12 + rng.normal(size=(300, 200)) * (1 if dtype != "i8" else 50)).astype(dtype)
+    if dtype == "c16":
+        x += 1j * x.real[::-1]
+    keep = rng.random(x.shape) < 0.9
+    # Chunks of which nothing counts.
+    keep[:40, :2], keep[:40, 2:] = True, False
+    for where in (True, keep):
+        parts = [x.real, x.imag] if dtype == "c16" else [x]
+        # Which is exact, and then so are means of 64 bits.
+        wide = [(part - 10**12).astype("g") for part in parts]
+        expected = sum(part.var(axis, where=where, ddof=1) for part in wide)
+        for sizes in ((300, 200), (20, 30), (7, 200)):
+            lazy = chunked(xp, x, sizes)
+            found = computed(dc.var(lazy, axis, where=where, ddof=1))
+            # The squares are added up as they are.
+            np.testing.assert_allclose(found, expected.astype("f8"), 1e-14)
+            of_chunks = computed(dc.nanstd(lazy, axis, where=where, ddof=1))
+            np.testing.assert_allclose(of_chunks, np.sqrt(expected).astype("f8"), 1e-14)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_gap_longer_than_a_block_costs_no_digits(xp: Any, axis: int) -> None:
+    x = 1e8 + np.random.default_rng(13).normal(size=(20_000, 3))
+    x[100:15_000] = np.nan
+    there = (x[~np.isnan(x[:, 0])] - 1e8).astype("g")
+    x = x if axis == 0 else x.T
+    lazy = chunked(xp, x, x.shape)
+    variance, fourth = there.var(0), ((there - there.mean(0)) ** 4).mean(0)
+    np.testing.assert_allclose(computed(dc.nanvar(lazy, axis)), variance.astype("f8"), 1e-14)
+    found = computed(dc.kurtosis(lazy, axis, nan_policy="omit"))
+    np.testing.assert_allclose(found, (fourth / variance**2 - 3).astype("f8"), 1e-6)
+    described = computed(dc.describe(lazy, axis).var)
+    np.testing.assert_allclose(described, variance.astype("f8"), 1e-7)

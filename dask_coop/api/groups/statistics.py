@@ -148,7 +148,7 @@ def exactly(statistic: Statistic) -> Statistic:
     """Return the statistic with sums of floats compensated for rounding errors in float64."""
     op, *counts = statistic.ops
     exact = compensated(op) if op.element.kind == "f" else op
-    if exact is op:
+    if not exact.monoid.has_excess:
         return statistic
     finish = partial(_settled, statistic.finish)
     return replace(statistic, ops=(exact, *counts), finish=finish)

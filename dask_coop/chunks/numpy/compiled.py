@@ -21,6 +21,7 @@ from dask_coop.algebra.monoids import (
     ANY,
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
+    COMPENSATED_VAR,
     COUNT_NONZERO,
     MAX,
     MEAN,
@@ -50,7 +51,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
-        make = _second_power if op.monoid.order == 2 else _powers
+        make = _exact_variance if op.monoid.order == 2 else _powers
     if make is None:
         return None
     layout = find_layout(x, axes)
@@ -91,14 +92,16 @@ def _count(op: Operation, lines: Lines, counts: Array) -> Any:
 
 
 def _variance(op: Operation, lines: Lines) -> State:
-    return _about_means(op, lines, _about_centres(op, lines))
+    return _about_means(op, lines, _about_centres(op, lines))[:3]
 
 
-def _second_power(op: Operation, lines: Lines) -> State:
+def _exact_variance(op: Operation, lines: Lines) -> State:
+    """Return counts, means, squared deviations, and the rounding errors of the means."""
     state = _about_centres(op, lines)
-    count, mean, squares = _about_means(op, lines, state)
+    count, mean, squares, short = _about_means(op, lines, state)
     with np.errstate(all="ignore"):
-        return count, mean, squares, state[1] / np.maximum(state[0], 1) - (mean - state[3])
+        short -= mean - state[3]
+    return count, mean, squares, short
 
 
 def _about_centres(op: Operation, lines: Lines) -> Array:
@@ -109,11 +112,11 @@ def _about_centres(op: Operation, lines: Lines) -> Array:
 
 
 def _about_means(op: Operation, lines: Lines, state: Array) -> State:
-    """Return counts, means and squared deviations from them."""
+    """Return counts, means, squared deviations, and how far means are from the centres."""
     count, total, squares, centre = state
     with np.errstate(all="ignore"):
         offset = total / np.maximum(count, 1)
-        return _count(op, lines, count), centre + offset, squares - offset * total
+        return _count(op, lines, count), centre + offset, squares - offset * total, offset
 
 
 def _powers(op: Operation, lines: Lines) -> State:
@@ -269,7 +272,7 @@ def _moments(op: Operation, lines: Lines) -> State:
     written = state, ends.nans, *ends.found, total
     source = lines.memory, lines.steps[0], lines.n, lines.keep, _skip(op, lines), ends.bits
     loops("moments").describe_rows(*source, *ends.bounds, *written)
-    count, mean, squares = _about_means(op, lines, state)
+    count, mean, squares, _ = _about_means(op, lines, state)
     return np.full_like(mean, count, "i8"), *ends.read(), total, mean, squares
 
 
@@ -281,6 +284,7 @@ _LIFTS: dict[MonoidRow, Callable[[Operation, Lines], State]] = {
     ANY: _truths,
     COMPENSATED_MEAN: _compensated,
     COMPENSATED_SUM: _compensated,
+    COMPENSATED_VAR: _exact_variance,
     COUNT_NONZERO: _truths,
     MAX: _extremum,
     MEAN: _sum,

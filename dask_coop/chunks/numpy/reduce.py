@@ -12,7 +12,7 @@ import numpy as np
 from dask_coop.algebra import ticks
 from dask_coop.algebra.central_moments import Powers, centred
 from dask_coop.algebra.counted import Counted
-from dask_coop.algebra.merges import choose
+from dask_coop.algebra.merges import choose, dot
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,
@@ -20,6 +20,7 @@ from dask_coop.algebra.monoids import (
     ARGMIN,
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
+    COMPENSATED_VAR,
     COUNT_NONZERO,
     FIRST,
     FIRST_MAX,
@@ -157,6 +158,15 @@ def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> Sta
     with np.errstate(all="ignore"):
         mean = _sum(x, axes, dtype, valid) / np.maximum(count, 1)
         return count, mean, _squares(x, axes, dtype, mean, valid)
+
+
+def _exact_variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    count, mean, squares = _variance(op, x, axes, valid)
+    with np.errstate(all="ignore"):
+        dtype = op.monoid.dtypes(op.element)[1]
+        total = _sum(np.subtract(x, np.expand_dims(mean, axes), dtype=dtype), axes, dtype, valid)
+        short = total / np.maximum(count, 1)
+        return count, mean, squares - dot(short, total), short
 
 
 def _ticks(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
@@ -346,6 +356,7 @@ _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State
     ARGMIN: _index,
     COMPENSATED_MEAN: _compensated,
     COMPENSATED_SUM: _compensated,
+    COMPENSATED_VAR: _exact_variance,
     COUNT_NONZERO: _count_truths,
     FIRST: _end,
     FIRST_MAX: _first,

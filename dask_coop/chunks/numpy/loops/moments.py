@@ -59,6 +59,9 @@ def _merge(
     near: float,
 ) -> tuple[float, float, float, float]:
     """Add sums about `near` to those about `centre`, and move that to the mean, if it is finite."""
+    if found == 0:
+        # Sums about no element's mean would lose the digits of those that are there.
+        return count, total, squares, centre
     by = near - centre
     squares += squared - by * (2 * total - by * count)
     total += added - by * count
@@ -280,7 +283,7 @@ def _powers_of_rows(
                 some = keep[line * n + start :][: len(part)]
             if sums[0] < len(part):
                 found, added, _ = _gather(part, some, None, 0.0)
-                near = added / max(found, 1)
+                near = added / found if found else centre
                 near = near if near - near == 0 else 0.0
                 _move(sums, near - centre)
                 centre = near
