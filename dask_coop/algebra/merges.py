@@ -120,6 +120,14 @@ def dot(a: Any, b: Any) -> Any:
     return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
 
 
+def corrected(products: Any, by: Any) -> Any:
+    """Return sums of products about means, from those about points near the means.
+
+    A correction is smaller than the sums, so where it overflows, these have.
+    """
+    return products - choose(np.isfinite(by), by, 0.0)
+
+
 def merge_moments(a: State, b: State) -> State:
     """Combine states of `MOMENTS`, which `describe` uses."""
     a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a

@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.central_moments import Powers, centred
-from dask_coop.algebra.merges import cast, choose
+from dask_coop.algebra.merges import cast, choose, corrected
 from dask_coop.algebra.monoids import MEAN, SUM, State, floating
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.paired import (
@@ -95,7 +95,8 @@ def _of_block(
         mean, short, rows = left
         other, other_short, columns = right
         product = _product(rows, columns.conj() if columns.dtype.kind == "c" else columns)
-        product -= (total * short)[:, np.newaxis] * other_short.conj()
+        by = (total * short)[:, np.newaxis] * other_short.conj()
+        product = corrected(product, by)
         return Products(total, squares, mean, short, other, other_short, product)
 
 
@@ -265,11 +266,11 @@ def _about_means(
         mean = weighted(variable) / some
         d = variable - beside(_moved(mean, chunks.kind(variable)))
         short = weighted(d) / some
-        fields += [mean, short, weighted(d * d) - short * (short * weight)]
+        fields += [mean, short, corrected(weighted(d * d), short * (short * weight))]
         deviations.append(d)
     if len(variables) > 1:
         between = weighted(deviations[0] * deviations[1])
-        fields.append(between - fields[2] * (fields[5] * weight))
+        fields.append(corrected(between, fields[2] * (fields[5] * weight)))
     return tuple(fields)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from fractions import Fraction
 from types import ModuleType
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
 from dask.array import stats as dask_stats
+from support.loops import compile_from
 
 import dask_coop as dc
 from dask_coop.algebra.operation import Operation
@@ -460,6 +462,28 @@ def test_a_large_offset_costs_lines_no_digits(xp: ModuleType, chunks: int) -> No
     intercept = fractions(y).sum() / 300 - slope * fractions(x).sum() / 300
     # The mean of y is lost in 9 digits more.
     assert abs(Fraction(float(to_numpy(xp, line.intercept))) / intercept - 1) < 1e-12
+
+
+@pytest.mark.cublas
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("least", [1, math.inf], ids=["loops", "numpy"])
+@pytest.mark.parametrize("chunks", [9, 5, 1])
+def test_squares_that_overflow_spoil_nothing_else(
+    xp: ModuleType, monkeypatch: pytest.MonkeyPatch, chunks: int, least: float
+) -> None:
+    compile_from(monkeypatch, least, "paired", "moments", "groups")
+    x, y = numbers(9) * 1e200, numbers(9, seed=1)
+    lazy = [to_chunks(xp, of, chunks) for of in (x, y)]
+    for function, judge in ((dc.cov, np.cov), (dc.corrcoef, np.corrcoef)):
+        np.testing.assert_allclose(to_numpy(xp, function(*lazy)), judge(x, y), 1e-12)
+    line, expected = dc.linregress(*lazy), stats.linregress(x, y)
+    for name in ("slope", "intercept", "rvalue", "pvalue"):
+        found = to_numpy(xp, getattr(line, name))
+        np.testing.assert_allclose(found, getattr(expected, name), 1e-12)
+    (cov, _) = dc.groupby_reduce(lazy[0], np.zeros(9, int), func="cov", y=lazy[1])
+    np.testing.assert_allclose(to_numpy(xp, cov), np.cov(x, y)[:1, 1], 1e-12)
+    assert to_numpy(xp, dc.var(lazy[0])) == to_numpy(xp, dc.var(lazy[0], weights=y * y)) == np.inf
+    np.testing.assert_allclose(to_numpy(xp, dc.var(lazy[0] / 1e50)), np.var(x / 1e50), 1e-12)
 
 
 def test_what_lines_refuse() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from dask_coop.algebra import ticks
 from dask_coop.algebra.central_moments import Powers, centred
 from dask_coop.algebra.counted import Counted
-from dask_coop.algebra.merges import choose, dot
+from dask_coop.algebra.merges import choose, corrected, dot
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,
@@ -166,7 +166,7 @@ def _exact_variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) 
         dtype = op.monoid.dtypes(op.element)[1]
         total = _sum(np.subtract(x, np.expand_dims(mean, axes), dtype=dtype), axes, dtype, valid)
         short = total / np.maximum(count, 1)
-        return count, mean, squares - dot(short, total), short
+        return count, mean, corrected(squares, dot(short, total)), short
 
 
 def _ticks(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:

@@ -74,6 +74,12 @@ def _products(
 
 
 @jit_inner
+def _corrected(products: float, by: float) -> float:
+    """Do what `merges.corrected` does."""
+    return products - by if by - by == 0.0 else products
+
+
+@jit_inner
 def _meet(
     state: Array, at: int, fraction: float, scale: float, mean: float, short: float, squares: float
 ) -> Any:
@@ -112,10 +118,12 @@ def _merge(
     scale = state[0] * fraction
     state[0] = total
     short, other_short = of_x / some, of_y / some
-    by = _meet(state, 1, fraction, scale, centre, short, squares - short * of_x)
+    squares = _corrected(squares, short * of_x)
+    by = _meet(state, 1, fraction, scale, centre, short, squares)
     if len(state) > 4:
-        along = _meet(state, 4, fraction, scale, other, other_short, others - other_short * of_y)
-        state[7] += products - short * of_y + by * (along * scale)
+        others = _corrected(others, other_short * of_y)
+        along = _meet(state, 4, fraction, scale, other, other_short, others)
+        state[7] += _corrected(products, short * of_y) + by * (along * scale)
 
 
 def _lift_rows(
@@ -294,11 +302,11 @@ def _lift_groups(
                     if again:
                         deviations = group[at + 1]
                         group[at + 1] /= some
-                        group[at + 2] -= group[at + 1] * deviations
+                        group[at + 2] = _corrected(group[at + 2], group[at + 1] * deviations)
                     else:
                         group[at] /= some
                 if again:
-                    group[7] -= group[2] * (group[5] * some)
+                    group[7] = _corrected(group[7], group[2] * (group[5] * some))
 
 
 #: Write the state of each line of `n` elements, a row of `state`, which is zero at first: sums of
