@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -183,7 +183,7 @@ def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
                     f"{name} has shape {y.shape}, and the array {x.shape}: where one of the "
                     "lengths is unknown, they may differ; compute_chunk_sizes() finds them"
                 )
-        return y
+        return fitting(name, y, x, [d for d, n in enumerate(y.shape) if n != n])
     if has_unknown_size(x) or has_unknown_size(y):
         raise ValueError(
             f"{name} needs as many chunks as the array, {x.numblocks}, if the sizes of either's "
@@ -197,6 +197,27 @@ def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
     sides = zip(y.shape, x.shape[lead:], x.chunks[lead:], strict=True)
     like_x = tuple(sizes if n == to else (n,) for n, to, sizes in sides)
     return broadcast_to(y.rechunk(like_x), x.shape, x.chunks)
+
+
+def fitting(name: str, y: da.Array, x: da.Array, axes: Sequence[int]) -> da.Array:
+    """Return the array `y` of the argument `name`, whose tasks hold its blocks to those of `x`.
+
+    Lengths along `axes` are unknown before, and NumPy would broadcast a block of length one.
+    """
+    if y is x or not axes:
+        return y
+    of_blocks = {"argument": name, "axes": axes, **declared_by(y, x)}
+    return y.map_blocks(_require_fit, x, **of_blocks, dtype=y.dtype, meta=y._meta)
+
+
+@casts
+def _require_fit(y: Any, x: Any, *, argument: str, axes: Sequence[int]) -> Any:
+    if any(y.shape[d] != x.shape[d] for d in axes):
+        raise ValueError(
+            f"{argument} has a block of shape {y.shape} where the array has one of {x.shape}; "
+            "chunks of unknown sizes must be equal, and compute_chunk_sizes() finds them"
+        )
+    return y
 
 
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:

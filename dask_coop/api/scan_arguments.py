@@ -15,7 +15,7 @@ from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.statistics import ScanRow
-from dask_coop.api.arguments import in_chunks_of, rechunk, replace_nan
+from dask_coop.api.arguments import fitting, in_chunks_of, rechunk, replace_nan
 from dask_coop.graph import scan as graph_scan
 
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
@@ -119,7 +119,7 @@ def _align(heads: da.Array, x: da.Array, axis: int) -> da.Array:
     if any(n != n for n in (*x.shape, *heads.shape)):
         if heads.numblocks != tuple(map(len, wanted)):
             raise ValueError("segments must have the chunks of x where their sizes are not known")
-        return heads
+        return fitting("segments", heads, x, range(x.ndim)) if heads.ndim == x.ndim else heads
     return rechunk(heads, wanted)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -105,3 +106,46 @@ def test_what_is_declared_of_another_byte_order_is_computed(name: str, dtype: st
     np.testing.assert_equal(found, native)
     for each, value in zip(lazy, found if lazy else [], strict=True):
         assert (each.dtype.str, each._meta.dtype.str) == (value.dtype.str,) * 2, each.name
+
+
+#: The arguments that are held to the chunks of the array, by calls of both.
+OF_UNKNOWN_SIZES = {
+    "weights": [
+        lambda x, y: dc.average(x, weights=y),
+        lambda x, y: dc.var(x, weights=y),
+        lambda x, y: dc.histogram(x, 3, (0, 9), weights=y)[0],
+        lambda x, y: dc.histogramdd((x,), 3, ((0, 9),), weights=y)[0],
+        lambda x, y: dc.bincount(x.astype("i8"), y, 9),
+    ],
+    "where": [
+        lambda x, y: dc.sum(x, where=y > 1),
+        lambda x, y: dc.max(x, where=y > 1, initial=0),
+    ],
+    "fweights": [lambda x, y: dc.cov(x, fweights=y.astype("i8"))],
+    "aweights": [lambda x, y: dc.cov(x, aweights=y)],
+    "b": [lambda x, y: dc.crosstab(x.astype("i8"), y.astype("i8"))],
+    "sample": [lambda x, y: dc.histogram2d(x, y, 3, ((0, 9), (0, 9)))[0]],
+    "segments": [lambda x, y: dc.cumsum(x, axis=0, segments=y > 1)],
+}
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [(name, call) for name, calls in OF_UNKNOWN_SIZES.items() for call in calls],
+)
+def test_blocks_of_unknown_sizes_are_compared_by_the_tasks(argument: str, call: Any) -> None:
+    x = da.arange(9.0, chunks=3)
+    some, alone, known = x[x % 3 < 2], x[x % 3 < 1], x.compute()
+    expected = call(*(da.from_array(known[known % 3 < 2] + k, chunks=2) for k in range(2)))
+    np.testing.assert_equal(*dask.compute(call(some, some + 1), expected))
+    # NumPy would broadcast blocks of one element.
+    for other in (alone, x[x > 2], x[x < 0]):
+        with pytest.raises(ValueError, match=rf"{argument} has a block of shape \("):
+            dask.compute(call(some, other))
+
+
+@pytest.mark.parametrize("call", [dc.cov, dc.corrcoef], ids=lambda call: call.__name__)
+def test_variables_of_unknown_sizes_are_refused(call: Any) -> None:
+    x = da.arange(9.0, chunks=3)
+    with pytest.raises(ValueError, match=r"with y needs known .*compute_chunk_sizes\(\) finds"):
+        call(x[x > 2], x[x > 3])

@@ -16,6 +16,7 @@ from dask_coop.algebra.monoids import COUNTS, State
 from dask_coop.algebra.operation import Operation, bind, reproducible
 from dask_coop.api.arguments import (
     find_axes,
+    fitting,
     has_unknown_size,
     rechunk,
     refuse_many,
@@ -185,15 +186,15 @@ def find_weights(weights: Any, x: Array, name: str = "a", called: str = "weights
     if w.shape != x.shape and not (has_unknown_size(w) or has_unknown_size(x)):
         raise ValueError(f"{called} should have the same shape as {name}: {w.shape} and {x.shape}")
     require_one_kind(name, x, called, w)
-    return match_chunks(w, x)
+    return match_chunks(called, w, x)
 
 
-def match_chunks(y: Array, x: Array) -> Array:
-    """Return `y` in the chunks of `x`."""
+def match_chunks(name: str, y: Array, x: Array) -> Array:
+    """Return the array `y` of the argument `name` in the chunks of `x`."""
     if has_unknown_size(x) or has_unknown_size(y):
         if y.numblocks != x.numblocks:
             raise ValueError(f"unknown chunks must be as many: {y.numblocks} and {x.numblocks}")
-        return y
+        return fitting(name, y, x, range(y.ndim))
     return rechunk(y, x.chunks)
 
 

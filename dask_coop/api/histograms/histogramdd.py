@@ -234,7 +234,8 @@ def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], i
         if chunks.kind(x._meta) != chunks.kind(samples[0]._meta):
             raise TypeError("coordinates must all have chunks of one kind, NumPy's or CuPy's")
     common = np.result_type(*(x.dtype for x in samples))
-    samples = [match_chunks(as_dtype(x, common), samples[0]) for x in samples]
+    first, *others = (as_dtype(x, common) for x in samples)
+    samples = [first, *(match_chunks("sample", x, first) for x in others)]
     return samples, len(samples)
 
 

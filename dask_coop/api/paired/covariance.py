@@ -13,7 +13,15 @@ from dask.base import is_dask_collection
 from dask_coop import chunks
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.paired import Products
-from dask_coop.api.arguments import as_dtype, as_integer, rechunk, require_one_kind
+from dask_coop.api.arguments import (
+    as_dtype,
+    as_integer,
+    beside,
+    has_unknown_size,
+    rechunk,
+    require_known_sizes,
+    require_one_kind,
+)
 from dask_coop.api.call.public import public
 from dask_coop.api.paired.average import require_unmasked
 from dask_coop.errors import Refused
@@ -161,6 +169,7 @@ def _variables(
             raise ValueError(
                 f"{m[0]} and y need as many samples, got {first.shape[1]} and {other.shape[1]}"
             )
+        require_known_sizes(f"{name} with y", first, other)
         if first.chunks[1] != other.chunks[1]:
             other = rechunk(other, (other.chunks[0], first.chunks[1]))
         common = np.result_type(first.dtype, other.dtype)
@@ -187,6 +196,8 @@ def _weights(x: Array, fweights: Any, aweights: Any) -> dict[str, Array]:
             raise TypeError(f"{name} of cov must be {_KINDS[name]}, got dtype {w.dtype}")
         if known and np.any(np.less(values, 0)):
             raise ValueError(f"{name} cannot be negative")
+        if has_unknown_size(x) or has_unknown_size(w):
+            w = beside(name, w, x[0])
         weights[name] = w if w.chunks[0] == x.chunks[1] else rechunk(w, (x.chunks[1],))
     return weights
 
