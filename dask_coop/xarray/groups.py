@@ -95,6 +95,11 @@ def reduce_groups(
 
 def _beside(x: xr.DataArray, y: xr.DataArray) -> list[xr.DataArray]:
     """Return two arrays with the dimensions of the one that has more, in its chunks."""
+    if not isinstance(y, xr.DataArray):
+        raise TypeError(
+            f"y is a DataArray, whose dimensions are those of the array or some of them; got "
+            f"{type(y).__name__}; xr.DataArray(y, dims={x.dims}) is one"
+        )
     if set(y.dims) <= set(x.dims):
         return [x, x.copy(data=spread(x, y))]
     data = spread(y, x)

@@ -234,5 +234,9 @@ def test_labels_that_do_not_fit_are_refused_with_what_would() -> None:
             x.coop.groupby_reduce(by, func="mean")
     with pytest.raises(TypeError, match="groups need labels"):
         x.coop.groupby_reduce(func="mean")
+    with pytest.raises(
+        TypeError, match=r"y is a DataArray, .* got ndarray; xr.DataArray\(y, dims="
+    ):
+        x.coop.groupby_reduce("zone", func="cov", y=x.values)
     with pytest.raises(ValueError, match="does not know func='modal'"):
         x.coop.groupby_reduce("zone", func="modal")

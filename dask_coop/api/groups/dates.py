@@ -16,7 +16,7 @@ import numpy as np
 from dask.array.core import map_blocks
 
 from dask_coop import chunks
-from dask_coop.api.groups.statistics import Asked, find
+from dask_coop.api.groups.statistics import Asked, find, refuse_others
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor
@@ -48,8 +48,7 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
     dtype = x.dtype.newbyteorder("=")
     if chunks.kind(x._meta) != "numpy":
         raise Refused(f"groupby_reduce takes dtype {dtype} in NumPy chunks only")
-    if kwargs:
-        raise TypeError(f"{func} of dtype {dtype} takes no {min(kwargs)!r} in finalize_kwargs")
+    refuse_others(f"{func} of dtype {dtype}", kwargs, ())
     if asked.dtype is not None and np.dtype(asked.dtype) != dtype:
         raise Refused(f"groupby_reduce by {func} gives dtype {dtype}, not {asked.dtype}")
     if executor.runner() is not None:

@@ -21,7 +21,7 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.statistics import quotient
 from dask_coop.api.arguments import beside, in_chunks_of, pairs_of, require_known_sizes
-from dask_coop.api.groups.statistics import Asked, Statistic, make
+from dask_coop.api.groups.statistics import Asked, Statistic, as_number, make, refuse_others
 from dask_coop.api.paired.regression import of_line, require_alternative
 from dask_coop.errors import Declined
 from dask_coop.graph import executor
@@ -33,7 +33,7 @@ def _of_line(name: str, *, alternative: str = "two-sided") -> Callable[[State], 
 
 
 def _of_products(*, ddof: float = 1) -> Callable[[State], Any]:
-    return partial(_covariance, float(ddof))
+    return partial(_covariance, ddof)
 
 
 #: By statistic: makes, with the caller's keywords, the function from states to results.
@@ -89,8 +89,9 @@ def find(func: Any, element: np.dtype[Any], asked: Asked, options: Mapping[str, 
             f"groupby_reduce with y= takes the statistics of pairs, {', '.join(KEYWORDS)}; got "
             f"func={func!r}; statistics of one array take no y"
         )
-    if unknown := options.keys() - KEYWORDS[func]:
-        raise TypeError(f"{func} takes no {min(unknown)!r} in finalize_kwargs")
+    refuse_others(func, options, KEYWORDS[func])
+    if "ddof" in options:
+        options = {"ddof": as_number(func, "ddof", options["ddof"])}
     finish = _FINISH[func.removeprefix("nan")][0](**options)
     result = np.dtype("f8" if asked.dtype is None else asked.dtype).newbyteorder("=")
     op = Operation(COMOMENTS, element, np.dtype("f8"), func.startswith("nan"))

@@ -17,7 +17,7 @@ from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
 from dask_coop.algebra.statistics import Fill
 from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
-from dask_coop.api.groups.statistics import Asked, filled_dtype, missing
+from dask_coop.api.groups.statistics import Asked, filled_dtype, missing, refuse_others
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder
 from dask_coop.chunks.repeats import Repeats
@@ -29,6 +29,9 @@ from dask_coop.graph.grouped import Known, Lazy
 
 #: The statistics of this module.
 NAMES = ("median", "nanmedian", "quantile", "nanquantile", "mode", "nanmode", "nunique")
+
+#: What quantiles take in `finalize_kwargs`.
+WORDS = {"q", "method"}
 
 #: The bytes of an array that one task sorts in less time than rounds of counting take.
 _SMALL = 2**18
@@ -160,15 +163,17 @@ def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles | Repeats:
     else:
         if "q" not in options:
             raise ValueError(f"{func} needs q: finalize_kwargs={{'q': 0.9}}")
-        q = np.asarray(options.pop("q"), "f8")
+        try:
+            q = np.asarray(options["q"], "f8")
+        except (TypeError, ValueError):
+            raise TypeError(f"q of {func} is one number or several, got {options['q']!r}") from None
         if q.ndim > 1 or not ((q >= 0) & (q <= 1)).all():
             raise ValueError(f"q of {func} is between 0 and 1, one number or several, got {q}")
-        method = options.pop("method", "linear")
+        method = options.get("method", "linear")
         if method not in METHODS:
             raise ValueError(f"{method!r} is not a valid method; there are {', '.join(METHODS)}")
         asked = Quantiles(q, method, skipna)
-    if options:
-        raise TypeError(f"{func} takes no {min(options)!r} in finalize_kwargs")
+    refuse_others(func, options, WORDS if func.endswith("quantile") else ())
     return asked
 
 

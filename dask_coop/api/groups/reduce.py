@@ -27,6 +27,7 @@ from dask_coop.api.groups.statistics import (
     finalize,
     find,
     make,
+    refuse_others,
 )
 from dask_coop.api.monoids.monoid import Monoid
 from dask_coop.api.monoids.monoid import bind as bind_own
@@ -54,7 +55,7 @@ StatisticName = Literal[
 
 #: The keywords of finalize_kwargs that each statistic takes.
 _ARGUMENTS = {name: set(row.keywords) for name, row in STATISTICS.items()}
-_ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
+_ARGUMENTS |= {name: group_quantiles.WORDS for name in ("quantile", "nanquantile")}
 _ARGUMENTS |= group_pairs.KEYWORDS
 
 
@@ -186,6 +187,11 @@ def groupby_reduce(
     funcs: list[Any] = [*func] if isinstance(func, list | tuple) else [func]
     if not funcs:
         raise ValueError("func is an empty list; name at least one statistic")
+    if not isinstance(finalize_kwargs, Mapping | None):
+        raise TypeError(
+            "finalize_kwargs maps names of arguments to values, as {'ddof': 1} does; got "
+            f"{finalize_kwargs!r}"
+        )
     kwargs = _shared_out(funcs, dict(finalize_kwargs or {}))
     results = _results(request, funcs, kwargs)
     return (tuple(results) if several else results[0], *groups)
@@ -252,7 +258,10 @@ def _shared_out(funcs: list[Any], kwargs: dict[str, Any]) -> list[dict[str, Any]
     takes = [_ARGUMENTS.get(func, set()) if isinstance(func, str) else set() for func in funcs]
     unknown = kwargs.keys() - set().union(*takes)
     if unknown:
-        raise TypeError(f"none of {funcs} takes {min(unknown)!r} in finalize_kwargs")
+        taken = ", ".join(sorted(set().union(*takes))) or "nothing"
+        raise TypeError(
+            f"none of {funcs} takes {min(unknown, key=str)!r} in finalize_kwargs; they take {taken}"
+        )
     return [{key: value for key, value in kwargs.items() if key in names} for names in takes]
 
 
@@ -270,6 +279,7 @@ def _results(request: Request, funcs: list[Any], kwargs: list[dict[str, Any]]) -
         elif isinstance(func, str) and func in group_quantiles.NAMES:
             results[i] = group_quantiles.quantiles(func, *request[:3], asked, options)
         elif isinstance(func, Monoid):
+            refuse_others(func.name, options, ())
             users[i] = _of_monoid(func, request)
         elif x.dtype.kind in "mM":
             results[i] = group_dates.reduce_dates(func, request, options, _reduced)

@@ -11,7 +11,7 @@ Fill values of groups without elements, and the dtypes of results, follow flox's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -80,6 +80,25 @@ def missing(dtype: np.dtype[Any]) -> Any:
     return fills.missing(dtype) if dtype.kind in "fcmM" else lowest(dtype)
 
 
+def refuse_others(func: str, kwargs: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise TypeError for words in `finalize_kwargs` that a statistic does not take."""
+    if unknown := kwargs.keys() - set(known):
+        taken = ", ".join(sorted(known)) or "none"
+        raise TypeError(
+            f"{func} takes no {min(unknown, key=str)!r} in finalize_kwargs; it takes {taken}"
+        )
+
+
+def as_number(func: str, word: str, value: Any) -> float:
+    """Return a value of `finalize_kwargs` as a float; raise TypeError for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{func} takes a number or bool for {word!r} in finalize_kwargs, got {value!r}"
+        ) from None
+
+
 def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, Any]) -> Statistic:
     """Return the statistic `func` of elements of a dtype.
 
@@ -95,9 +114,8 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
             "of these; with y=, cov, corr, slope and other statistics of pairs"
         )
     row = STATISTICS[func]
-    if unknown := kwargs.keys() - set(row.keywords):
-        raise TypeError(f"{func} takes no {min(unknown)!r} in finalize_kwargs")
-    finish = row.finish_with(**{key: float(value) for key, value in kwargs.items()})
+    refuse_others(func, kwargs, row.keywords)
+    finish = row.finish_with(**{key: as_number(func, key, kwargs[key]) for key in kwargs})
     monoid, skipna = row.monoid_of(element), row.leaves_out(element)
     output = default = monoid.output(element)
     result = default if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
