@@ -73,7 +73,7 @@ def _merge(order: int, a: State, b: State) -> State:
     # The mean of no element is stored as 0, with weight 0.
     some = np.maximum(count, 1)
     a_weight, b_weight = a_count / some, b_count / some
-    mean, short, delta = meet(b_weight, (a_mean, a_short), (b_mean, b_short))
+    mean, short, delta = meet(a_count, b_count, (a_mean, a_short), (b_mean, b_short))
     # The distances of the means from the common mean; 0 for a side without elements.
     to_a, to_b = -b_weight * delta * (a_count > 0), a_weight * delta * (b_count > 0)
     sums: list[Any] = []

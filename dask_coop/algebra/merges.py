@@ -95,23 +95,29 @@ def merge_deviations(a: State, b: State) -> State:
     return count, mean, m2, step
 
 
-def meet(fraction: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+def meet(before: Any, after: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any, Any]:
     """Return the mean of two sides, its rounding error, and the distance between their means.
 
     Parameters
     ----------
-    fraction : number or array
-        The second side's fraction of all weights.
+    before, after : number or array
+        The weights of the sides.
     a, b : tuple
         The mean of each side, and its rounding error.
     """
     (a_mean, a_short), (b_mean, b_short) = a, b
+    total = before + after
+    total = choose(total == 0, 1, total)
     by = (b_mean - a_mean) + (b_short - a_short)
-    step = a_short + by * fraction
-    mean = a_mean + step
-    short = -excess(a_mean, step, mean)
+    # The mean moves from that of the heavier side: a far mean of little weight has none of its
+    # digits.
+    back = after > before
+    start = choose(back, b_mean, a_mean)
+    step = choose(back, b_short - by * (before / total), a_short + by * (after / total))
+    mean = start + step
+    short = -excess(start, step, mean)
     # With nothing before it, the second side keeps all its digits.
-    alone = fraction == 1
+    alone = back & (before == 0)
     return choose(alone, b_mean, mean), choose(alone, b_short, short), by
 
 

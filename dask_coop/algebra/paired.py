@@ -51,9 +51,10 @@ def merge_products(a: Products, b: Products) -> Products:
     with np.errstate(all="ignore"):
         weight = a.weight + b.weight
         fraction = b.weight / choose(weight == 0, 1.0, weight)
-        mean, short, by = meet(fraction, (a.mean, a.short), (b.mean, b.short))
+        weights = a.weight, b.weight
+        mean, short, by = meet(*weights, (a.mean, a.short), (b.mean, b.short))
         other, other_short, along = meet(
-            fraction, (a.other, a.other_short), (b.other, b.other_short)
+            *weights, (a.other, a.other_short), (b.other, b.other_short)
         )
         between = (by * (a.weight * fraction))[:, np.newaxis] * along.conj()
         product = a.product + b.product + between
@@ -91,7 +92,7 @@ def _merge_moments(a: State, b: State) -> State:
     scale = a[0] * fraction
     merged, distances = [weight], []
     for at in range(1, 3 * (len(a) // 3), 3):
-        mean, short, by = meet(fraction, a[at : at + 2], b[at : at + 2])
+        mean, short, by = meet(a[0], b[0], a[at : at + 2], b[at : at + 2])
         merged += [mean, short, a[at + 2] + b[at + 2] + by * (by * scale)]
         distances.append(by)
     if len(distances) > 1:

@@ -257,6 +257,19 @@ def test_a_large_offset_costs_weighted_variances_no_digits(xp: ModuleType, chunk
     assert abs(Fraction(float(got)) / want - 1) < 1e-14
 
 
+@pytest.mark.cublas
+@pytest.mark.parametrize("chunks", [60, 7, 1])
+def test_far_elements_of_little_weight_cost_no_digits(xp: ModuleType, chunks: int) -> None:
+    w = 10 ** np.random.default_rng(7).uniform(-30, 3, 60)
+    x, y = numbers(2, 60) / np.sqrt(w)
+    ((xx, xy), (_, yy)) = exact_products(np.stack([x, y]), w) / fractions(w).sum()
+    lazy = [to_chunks(xp, of, chunks) for of in (x, y)]
+    got = to_numpy(xp, dc.var(lazy[0], weights=w))
+    assert abs(Fraction(float(got)) / xx - 1) < 1e-14
+    ((_, got), _) = to_numpy(xp, dc.cov(*lazy, aweights=w, ddof=0))
+    assert (Fraction(float(got)) - xy) ** 2 < xx * yy * Fraction(1e-28)
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)], ids=str)
 def test_weighted_nothing(xp: ModuleType, shape: Any) -> None:
     x = to_chunks(xp, np.ones(shape), shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -30,7 +31,7 @@ def draw_pairs(rng: draw.Generator) -> Case:
             weights = rng.integers(0, 4, sides[1])
             operands["fweights"] = Operand(weights, draw.chunks(rng, sides[1]), "s")
         if name == "cov" and draw.chance(rng, 0.4):
-            weights = rng.random(sides[1])
+            weights = spread_out(rng, sides[1]) if draw.chance(rng, 0.3) else rng.random(sides[1])
             operands["aweights"] = Operand(weights, draw.chunks(rng, sides[1]), "s")
         options = {"bias": True} if name == "cov" and draw.chance(rng, 0.3) else {}
         return Case("pairs", name, (x,), operands, options)
@@ -42,7 +43,11 @@ def draw_pairs(rng: draw.Generator) -> Case:
         y = draw.operand(rng, numbers(rng, "f8", shape))
         inputs = (x, y)
     elif name in WEIGHTED:
-        weights = rng.integers(0, 9, shape) / 8
+        wide = draw.chance(rng, 0.3)
+        weights = spread_out(rng, shape) if wide else rng.integers(0, 9, shape) / 8
+        if wide and dtype == "f8":
+            # Of such elements, each is the farther away the less it weighs.
+            x = replace(x, array=x.array / np.sqrt(weights))
         operands["weights"] = Operand(weights, draw.chunks(rng, shape), x.axes)
     elif draw.chance(rng, 0.3):
         options["bias"] = False
@@ -50,6 +55,11 @@ def draw_pairs(rng: draw.Generator) -> Case:
     if name not in WEIGHTED and draw.chance(rng, 0.5):
         options["nan_policy"] = "omit"
     return Case("pairs", name, inputs, operands, options, compiled=draw.chance(rng, 0.4))
+
+
+def spread_out(rng: draw.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw weights of all sizes, as inverse variances have."""
+    return 10 ** rng.uniform(-30, 3, shape)
 
 
 def numbers(rng: draw.Generator, dtype: str, shape: tuple[int, ...], gaps: bool = False) -> Array:

@@ -81,21 +81,23 @@ def _corrected(products: float, by: float) -> float:
 
 @jit_inner
 def _meet(
-    state: Array, at: int, fraction: float, scale: float, mean: float, short: float, squares: float
+    state: Array, at: int, weight: float, total: float, mean: float, short: float, squares: float
 ) -> Any:
     """Combine the means and squares of a variable, which begin at `at`; return their distance."""
-    before = state[at]
-    if fraction == 1.0:
+    before, fraction = state[at], weight / total
+    if state[0] == 0.0:
         # With nothing before it, a block keeps all digits of its mean.
         state[at], state[at + 1] = mean, short
         state[at + 2] += squares
         return 0.0
     by = (mean - before) + (short - state[at + 1])
-    step = state[at + 1] + by * fraction
-    after = before + step
-    added = after - before
-    state[at], state[at + 1] = after, (step - added) + (before - (after - added))
-    state[at + 2] += squares + by * (by * scale)
+    start, step = before, state[at + 1] + by * fraction
+    if weight > state[0]:
+        start, step = mean, short - by * (state[0] / total)
+    after = start + step
+    added = after - start
+    state[at], state[at + 1] = after, (step - added) + (start - (after - added))
+    state[at + 2] += squares + by * (by * (state[0] * fraction))
     return by
 
 
@@ -114,16 +116,16 @@ def _merge(
     """Add sums of deviations from `centre` and `other` to a state."""
     some = weight if weight != 0.0 else 1.0
     total = state[0] + weight
-    fraction = weight / (total if total != 0.0 else 1.0)
-    scale = state[0] * fraction
-    state[0] = total
+    total = total if total != 0.0 else 1.0
     short, other_short = of_x / some, of_y / some
     squares = _corrected(squares, short * of_x)
-    by = _meet(state, 1, fraction, scale, centre, short, squares)
+    by = _meet(state, 1, weight, total, centre, short, squares)
     if len(state) > 4:
         others = _corrected(others, other_short * of_y)
-        along = _meet(state, 4, fraction, scale, other, other_short, others)
+        along = _meet(state, 4, weight, total, other, other_short, others)
+        scale = state[0] * (weight / total)
         state[7] += _corrected(products, short * of_y) + by * (along * scale)
+    state[0] += weight
 
 
 def _lift_rows(
