@@ -497,6 +497,10 @@ def test_squares_that_overflow_spoil_nothing_else(
     np.testing.assert_allclose(to_numpy(xp, cov), np.cov(x, y)[:1, 1], 1e-12)
     assert to_numpy(xp, dc.var(lazy[0])) == to_numpy(xp, dc.var(lazy[0], weights=y * y)) == np.inf
     np.testing.assert_allclose(to_numpy(xp, dc.var(lazy[0] / 1e50)), np.var(x / 1e50), 1e-12)
+    # An infinite element has no deviation.
+    infinite = to_chunks(xp, np.append(x, -np.inf), chunks)
+    for lazily in (dc.var(infinite), dc.nanvar(infinite), dc.describe(infinite).var):
+        assert np.isnan(to_numpy(xp, lazily))
 
 
 def test_what_lines_refuse() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.central_moments import Powers
-from dask_coop.algebra.merges import corrected
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,
@@ -117,7 +116,11 @@ def _about_means(op: Operation, lines: Lines, state: Array) -> State:
     count, total, squares, centre = state
     with np.errstate(all="ignore"):
         offset = total / np.maximum(count, 1)
-        return _count(op, lines, count), centre + offset, corrected(squares, offset * total), offset
+        squares = squares - offset * total
+        if (lost := np.isnan(squares)).any():
+            # Where no element is infinite, squares have overflowed.
+            squares[lost & np.isfinite(total)] = np.inf
+        return _count(op, lines, count), centre + offset, squares, offset
 
 
 def _powers(op: Operation, lines: Lines) -> State:
