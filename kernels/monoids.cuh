@@ -431,7 +431,9 @@ template <typename T> struct VarOfPairs {
       if (x.im > 2 * heaviest) {
         if (weight > 0) {
           double by = double(x.re) - shift;
-          second += by * (by * weight - 2 * first);
+          double moved = by * (by * weight - 2 * first);
+          // What overflows downwards is less than the squares, which have overflowed.
+          if (is_finite(moved) || moved > 0) second += moved;
           first -= by * weight;
         }
         shift = x.re;

@@ -363,13 +363,20 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, arguments: Argume
         if executor.runner() is not None:
             raise Declined(f"the quantiles of {name} are lazy")
         asked = derive(f"{name}-q", _ask, fractions.q, fractions, asked)
-    if len(axes) == x.ndim and not is_empty:
+    if len(axes) == x.ndim and not is_empty and not _is_sorted_sooner(x):
         result = _of_all(name, x, asked, weights, shape, dtype, arguments)
         if arguments.keepdims:
             result = result.reshape(shape + (1,) * x.ndim)
     else:
         result = _along(name, x, axes, asked, weights, shape, dtype, arguments)
     return handle_out(arguments.out, result)
+
+
+def _is_sorted_sooner(x: da.Array) -> bool:
+    """Return whether one task that sorts all elements takes less time than rounds of counting."""
+    alone = x.npartitions == 1 and x.nbytes <= line_quantiles.SMALL
+    plain = chunks.kind(x._meta) == "numpy" and not chunks.is_masked(x._meta)
+    return alone and plain and executor.runner() is None
 
 
 def _estimated(

@@ -111,7 +111,9 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 #: All keys with their default values.
-DEFAULTS = dict(_flat("coop", defaults()["coop"]))
+_KNOWN = defaults()["coop"]
+DEFAULTS = dict(_flat("coop", _KNOWN))
+_TREES = {key for key, value in _KNOWN.items() if isinstance(value, dict)}
 _NAMES = [key.removeprefix("coop.") for key in DEFAULTS]
 #: Keys that Dask derives from environment variables with other readers.
 _OTHERS = {name.removeprefix("DASK_").lower().replace("_", "-") for name in VARIABLES}
@@ -122,12 +124,15 @@ def in_force() -> dict[str, Any]:
     return {key: dask.config.get(key, default) for key, default in DEFAULTS.items()}
 
 
-def _is_all_read(name: str, value: Any) -> bool:
-    """Return whether all keys below `name` have defaults, in the spelling of the defaults."""
-    # Every call asks this, and `_flat` takes several times as long.
-    if isinstance(value, dict):
-        return all([_is_all_read(f"{name}.{key}", value[key]) for key in [*value]])
-    return name in DEFAULTS
+def _is_all_read(value: Any, known: Any) -> bool:
+    """Return whether all keys of a tree have defaults, in the spelling of those."""
+    # Every call asks this several times, and `_flat` takes many times as long.
+    if not (isinstance(value, dict) and isinstance(known, dict)):
+        return not (isinstance(value, dict) or isinstance(known, dict))
+    if not value.keys() <= known.keys():
+        return False
+    trees = [key for key, of in [*value.items()] if isinstance(of, dict) or key in _TREES]
+    return all([_is_all_read(value[key], known[key]) for key in trees])
 
 
 def unread() -> str | None:
@@ -137,7 +142,7 @@ def unread() -> str | None:
         # An environment variable with one underscore instead of two yields "coop_engine".
         if name != "coop" and not name.startswith(("coop_", "coop-")):
             continue
-        if _is_all_read(name, value):
+        if name == "coop" and _is_all_read(value, _KNOWN):
             continue
         for key, _ in _flat(name, value):
             if key in DEFAULTS or key in _OTHERS:

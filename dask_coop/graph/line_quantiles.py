@@ -28,7 +28,7 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.repeats import Repeats
 
 #: The bytes that are sorted in less time than a task takes to start.
-_SMALL = 2**18
+SMALL = 2**18
 
 
 def gathered(x: Array, axes: tuple[int, ...]) -> Array:
@@ -39,7 +39,7 @@ def gathered(x: Array, axes: tuple[int, ...]) -> Array:
     """
     itemsize, limit = x.dtype.itemsize, parse_bytes(config.get("array.chunk-size"))
     line = math.prod(x.shape[d] for d in axes) * itemsize
-    most = max(line, min(limit, max(_SMALL, math.prod(map(max, x.chunks)) * itemsize)))
+    most = max(line, min(limit, max(SMALL, math.prod(map(max, x.chunks)) * itemsize)))
     sizes = [(n,) if d in axes else x.chunks[d] for d, n in enumerate(x.shape)]
     for d in range(x.ndim):
         beside = math.prod(map(max, (*sizes[:d], *sizes[d + 1 :]))) * itemsize
@@ -47,7 +47,7 @@ def gathered(x: Array, axes: tuple[int, ...]) -> Array:
             continue
         room = max(1, most // beside)
         lengths = (cut for n in sizes[d] for cut in _divided(n, room))
-        sizes[d] = tuple(_joined(lengths, _SMALL // beside))
+        sizes[d] = tuple(_joined(lengths, SMALL // beside))
     return x.rechunk(tuple(sizes))
 
 

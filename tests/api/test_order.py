@@ -550,3 +550,10 @@ def test_medians_of_the_largest_numbers_are_finite(xp: Any, dtype: str) -> None:
     if dtype == "f2":
         near = da.from_array(xp.asarray(np.array([40000, 50000], dtype)), chunks=1, asarray=False)
         assert to_numpy(xp, dc.nanmedian(near)) == 44992
+
+
+def test_one_small_chunk_is_sorted_by_one_task() -> None:
+    x = da.from_array(np.random.default_rng(0).random((30, 4)), chunks=-1)
+    small, large = (dc.quantile(of, [0.1, 0.9]) for of in (x, da.ones(1 << 16, chunks=-1)))
+    assert len(dask.optimize(small)[0].__dask_graph__()) < 4 < len(large.__dask_graph__())
+    np.testing.assert_allclose(small, np.quantile(x, [0.1, 0.9]), 1e-15)

@@ -52,6 +52,9 @@ Array = np.ndarray[Any, Any]
 #: The most elements that are turned into states at a time, unless one line has more.
 _BLOCK = 1 << 18
 
+#: The most elements of lines that groups are filled up to, as a multiple of the groups' elements.
+_FILLED = 4
+
 #: Lines that one loop works on together (loops/lanes.py); table entries that stay in the caches.
 _LANES, _TABLES_CACHED = 8, 1 << 15
 
@@ -374,8 +377,19 @@ def identities(op: Operation, shape: tuple[int, ...]) -> State:
     return tuple(np.full(shape, value, dtype) for value, dtype in zip(values, dtypes, strict=True))
 
 
+def _by_lines(op: Operation, part: Array, lengths: Array) -> State:
+    """Reduce each run of the last axis as a line, filled up to the longest."""
+    there = np.arange(lengths.max()) < lengths[:, np.newaxis]
+    lines = np.zeros((*part.shape[:-1], *there.shape), part.dtype)
+    lines[..., there] = part
+    return lift(op, lines, (part.ndim,), None if there.all() else there)
+
+
 def _by_runs(op: Operation, part: Array, order: Array, lengths: Array) -> State:
     """Combine the elements of each run of the last axis; `order` has their original indices."""
+    about_equal = len(lengths) * lengths.max() <= _FILLED * order.size
+    if about_equal and op.monoid.lift is None and not op.monoid.positional:
+        return _by_lines(op, part, lengths)
     shape = part.shape
     lifted = lift(op, part[..., np.newaxis], (part.ndim,))
     state = tuple(np.broadcast_to(field, shape) for field in lifted)
