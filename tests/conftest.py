@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import math
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, settings
 from support.compiled import THOROUGH
+from support.loops import compile_from
 
 # The same examples on every run, so that a failure in CI is a failure here;
 # HYPOTHESIS_PROFILE=thorough looks further, at random.
@@ -111,6 +113,14 @@ def xp(request: pytest.FixtureRequest) -> ModuleType:
 def cp() -> Any:
     """Return CuPy, to tests that are marked gpu."""
     return importlib.import_module("cupy")
+
+
+@pytest.fixture(params=[False, True], ids=["", "compiled"])
+def _compiled_groups(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile loops of groups for chunks of every size, or for none."""
+    with pytest.MonkeyPatch.context() as patch:
+        compile_from(patch, 1 if request.param else math.inf, "groups", "paired")
+        yield
 
 
 @pytest.fixture

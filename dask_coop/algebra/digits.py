@@ -321,7 +321,7 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
         missing = int(counts[0, -1]) if digits.dtype.kind == "f" else 0
     size = int(counts.sum())
     if not size:
-        quantiles.begin_without_elements(digits.dtype)
+        quantiles.warn_without_elements(digits.dtype)
     size = size - missing if quantiles.skipna else size * (missing == 0)
     previous, following, gamma = quantiles.ranks(size)
     ranks = np.stack([np.ravel(previous), np.ravel(following)]).reshape(-1)

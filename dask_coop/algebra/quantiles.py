@@ -96,7 +96,7 @@ class Quantiles:
         low, high = some[ranks.previous], some[ranks.next]
         return np.dtype(np.asarray(self.interpolate(low, high, ranks.gamma)).dtype)
 
-    def begin_without_elements(self, element: np.dtype[Any]) -> None:
+    def warn_without_elements(self, element: np.dtype[Any]) -> None:
         """Warn that the median of no element is NaN, or raise an error where NumPy does.
 
         `end` warns where NaN are left out.

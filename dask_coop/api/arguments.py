@@ -165,7 +165,7 @@ def find_mask(where: Any, x: da.Array) -> Any:
     mask = asanyarray(where)
     if mask.dtype.kind != "b":
         raise TypeError(f"where takes truth values, got dtype {mask.dtype}")
-    fitting = beside("where", mask, x)
+    fitting = in_shape_of("where", mask, x)
     return None if 0 in x.shape and fitting is not mask else fitting
 
 
@@ -174,7 +174,7 @@ def placed_along(y: da.Array, axes: Container[int], ndim: int) -> da.Array:
     return y[tuple(slice(None) if d in axes else np.newaxis for d in range(ndim))]
 
 
-def beside(name: str, y: da.Array, x: da.Array) -> da.Array:
+def in_shape_of(name: str, y: da.Array, x: da.Array) -> da.Array:
     """Return the array `y` of the argument `name` in the shape and chunks of `x`."""
     if y.numblocks == x.numblocks and (has_unknown_size(x) or y.chunks == x.chunks):
         for n, length in zip(y.shape, x.shape, strict=True):

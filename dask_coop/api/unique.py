@@ -13,7 +13,7 @@ from dask.array.core import asanyarray
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
-from dask_coop.api.arguments import beside, has_unknown_size, require_one_kind
+from dask_coop.api.arguments import has_unknown_size, in_shape_of, require_one_kind
 from dask_coop.api.call.public import public
 from dask_coop.api.call.results import CrosstabResult
 from dask_coop.chunks.backend import Side
@@ -233,7 +233,7 @@ def crosstab(a: Any, b: Any) -> CrosstabResult:
     places = blockwise(
         _place_of_pairs,
         (index := tuple(range(x.ndim))),
-        *(of_x, index, beside("b", of_y, of_x), index),
+        *(of_x, index, in_shape_of("b", of_y, of_x), index),
         dtype="i8",
         meta=of_x._meta,
         token="pairs",

@@ -211,7 +211,7 @@ def lift(
         (result,) = backend_lift(Operation(SUM, wide, wide), values, axes)
         return result
 
-    def beside(mean: Array) -> Array:
+    def expand(mean: Array) -> Array:
         return mean.reshape(kept)
 
     with np.errstate(all="ignore"):
@@ -222,7 +222,7 @@ def lift(
         weight = n if weights is None else total(weights)
         if op.monoid is WEIGHTED_MEAN:
             return total(variables[0] * weights), weight
-        return _about_means(variables, weights, weight, total, beside)
+        return _about_means(variables, weights, weight, total, expand)
 
 
 def _variables(
@@ -253,7 +253,7 @@ def _about_means(
     weights: Array | None,
     weight: Any,
     total: Callable[[Array], Any],
-    beside: Callable[[Array], Array],
+    expand: Callable[[Array], Array],
 ) -> State:
     """Return a state of `WEIGHTED_VAR` or `COMOMENTS`; the arguments are as those of `powers`."""
 
@@ -264,7 +264,7 @@ def _about_means(
     fields, deviations = [weight], []
     for variable in variables:
         mean = weighted(variable) / some
-        d = variable - beside(_moved(mean, chunks.kind(variable)))
+        d = variable - expand(_moved(mean, chunks.kind(variable)))
         short = weighted(d) / some
         fields += [mean, short, corrected(weighted(d * d), short * (short * weight))]
         deviations.append(d)
@@ -279,7 +279,7 @@ def powers(
     x: Array,
     means: State,
     total: Callable[[Array], Any],
-    beside: Callable[[Array], Array],
+    expand: Callable[[Array], Array],
 ) -> State:
     """Return a state of `algebra.central_moments`, by sums of a chunk backend.
 
@@ -293,13 +293,13 @@ def powers(
         The sums and the numbers of elements, without NaN if `op` leaves them out.
     total : callable
         Adds elements of the shape of `x`.
-    beside : callable
+    expand : callable
         Brings means into a shape that broadcasts to that of `x`.
     """
     sums, count = means
     with np.errstate(all="ignore"):
         mean = sums / np.maximum(count, 1)
-        deviation = x - beside(_moved(mean, chunks.kind(x)))
+        deviation = x - expand(_moved(mean, chunks.kind(x)))
         if op.skipna:
             deviation = np.where(np.isnan(x), 0.0, deviation)
         power, of_powers = deviation, [total(deviation)]
@@ -355,17 +355,17 @@ def _by_sums(
     def total(values: Array) -> Any:
         return lift_groups([Operation(SUM, real, real)], values, codes, n)[0][0]
 
-    def beside(mean: Array) -> Array:
+    def expand(mean: Array) -> Array:
         # Elements without a group get any mean, and take no part.
         return mean[..., codes.clip(0)] if n else np.zeros_like(x, real)
 
     if isinstance(op.monoid, Powers):
         x = cast(x, real)
         (means,) = lift_groups([Operation(MEAN, real, real, op.skipna)], x, codes, n)
-        return powers(op, x, means, total, beside)
+        return powers(op, x, means, total, expand)
     with np.errstate(all="ignore"):
         variables, weights = _variables(op, x, None)
         if op.skipna:
             variables, weights = _without_nan(variables, weights)
         weight = total(np.ones_like(variables[0]) if weights is None else weights)
-        return _about_means(variables, weights, weight, total, beside)
+        return _about_means(variables, weights, weight, total, expand)

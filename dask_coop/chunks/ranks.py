@@ -36,7 +36,7 @@ class Ends(NamedTuple):
     size: int
 
 
-class Beside(NamedTuple):
+class Others(NamedTuple):
     """Numbers of elements of other chunks, for the ranks of a sorted chunk.
 
     Attributes
@@ -66,7 +66,7 @@ def ends_of(ordered: Any) -> Ends:
     return Ends(first, last, (head, size - int(sides[1])), len(starts), missing, size)
 
 
-def beside(ends: list[Ends]) -> list[Beside]:
+def others_of(ends: list[Ends]) -> list[Others]:
     """Return the numbers for each of several chunks, from their ends in order."""
     joined = [False, *(_are_equal(a.last, b.first) for a, b in pairwise(ends))]
     missing = sum(end.missing for end in ends)
@@ -75,7 +75,7 @@ def beside(ends: list[Ends]) -> list[Beside]:
     for i, end in enumerate(ends):
         equal = equal if joined[i] else 0
         distinct -= joined[i]
-        results.append(Beside(before, distinct, (equal, 0), missing))
+        results.append(Others(before, distinct, (equal, 0), missing))
         before, distinct = before + end.size, distinct + end.distinct
         equal = end.equal[1] + (equal if end.distinct == 1 else 0)
     after = 0
@@ -87,7 +87,7 @@ def beside(ends: list[Ends]) -> list[Beside]:
 
 
 def ranks_of_sorted(
-    ordered: Any, method: Ties, omit: bool, dtype: np.dtype[Any], near: Beside
+    ordered: Any, method: Ties, omit: bool, dtype: np.dtype[Any], near: Others
 ) -> Any:
     """Return the ranks of sorted elements along the last axis, in their order.
 
@@ -124,7 +124,7 @@ def ranks_of_sorted(
 def ranks_of_lines(x: Any, method: Ties, omit: bool, dtype: np.dtype[Any]) -> Any:
     """Return the ranks of elements along the last axis."""
     order = chunks.backend_of(x).argsort(x, -1, True)
-    ranks = ranks_of_sorted(np.take_along_axis(x, order, -1), method, omit, dtype, Beside())
+    ranks = ranks_of_sorted(np.take_along_axis(x, order, -1), method, omit, dtype, Others())
     result = np.empty_like(ranks).reshape(-1)
     lines = np.arange(math.prod(x.shape[:-1])) * x.shape[-1]
     lines = chunks.asarray(lines, chunks.kind(x)).reshape(*x.shape[:-1], 1)

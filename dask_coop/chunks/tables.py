@@ -134,9 +134,9 @@ def finalized(finalize: Finalize, states: list[State], absent: Codes | None, dty
     return result
 
 
-def finish_single(states: list[State], single: Codes, finalize: Finalize, dtype: Any) -> Finished:
+def finish_alone(states: list[State], alone: Codes, finalize: Finalize, dtype: Any) -> Finished:
     """Finalize the groups of a table that a mask has."""
-    inside, others = as_slice(np.flatnonzero(single)), np.flatnonzero(~single)
+    inside, others = as_slice(np.flatnonzero(alone)), np.flatnonzero(~alone)
     taken = [tuple(field[..., inside] for field in state) for state in states]
     result = finalized(finalize, taken, None, dtype)
     # Copies: a view would keep the whole table in memory.
@@ -155,14 +155,14 @@ def finish(
     shape: tuple[int, ...],
     to: str,
     absent: Codes | None = None,
-    single: list[tuple[Places, Places]] | None = None,
+    alone: list[tuple[Places, Places]] | None = None,
 ) -> Any:
     """Return a block of a result from its tables.
 
-    With `single`, tables are `Finished`: it has the positions in their results, and in the block.
+    With `alone`, tables are `Finished`: it has the positions in their results, and in the block.
     """
-    results = [] if single is None else [table.result for table in states]
-    states = states if single is None else [table.states for table in states]
+    results = [] if alone is None else [table.result for table in states]
+    states = states if alone is None else [table.states for table in states]
     merged = merge_tables(ops=ops, states=states, places=places, n=n)
     result = finalized(finalize, merged, absent, dtype)
     if gaps is not None:
@@ -170,7 +170,7 @@ def finish(
         like = results[0] if results else result
         block = np.empty_like(like, shape=(*result.shape[:-1], math.prod(shape)))
         block[..., present] = result
-        for (source, target), finished in zip(single or (), results, strict=True):
+        for (source, target), finished in zip(alone or (), results, strict=True):
             block[..., target] = asarray(finished[..., source], kind(block))
         if count(missing):
             nothing = [empty(op, state, 1) for op, state in zip(ops, merged, strict=True)]

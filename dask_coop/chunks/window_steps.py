@@ -37,7 +37,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
         elements = window.lift(np.concatenate([before[box], rows[box]], -1))
         states = tuple(field[..., before.shape[-1] :] for field in _windows(window, elements))
         if base is not None:
-            inner = tuple(np.expand_dims(field, -1)[box] for field in _beside(x, axis, base))
+            inner = tuple(np.expand_dims(field, -1)[box] for field in _base_of_lines(x, axis, base))
             states = window.combine(inner, states)
         out[box] = cast(window.finish(states), result.dtype)
     return result
@@ -113,8 +113,8 @@ def recentred(
             least, greatest = _extrema(array, along)
             low, high = np.fmin(low, least), np.fmax(high, greatest)
     if base is not None:
-        beside = _beside(x, along, base)
-        count, mean, m2, short = (np.expand_dims(field, along) for field in beside)
+        fields = _base_of_lines(x, along, base)
+        count, mean, m2, short = (np.expand_dims(field, along) for field in fields)
         low = np.where(count > 0, np.minimum(low, mean), low)
         high = np.where(count > 0, np.maximum(high, mean), high)
     with np.errstate(all="ignore"):
@@ -138,7 +138,7 @@ def _extrema(x: Array, axis: int) -> tuple[Array, Array]:
     return least, np.where(valid, x, -np.inf).max(axis, keepdims=True)
 
 
-def _beside(x: Array, axis: int, base: State) -> State:
+def _base_of_lines(x: Array, axis: int, base: State) -> State:
     """Return the fields of a base as arrays of the kind of `x` and the shape of its lines.
 
     Small states of CuPy chunks are on the host.

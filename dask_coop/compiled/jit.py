@@ -159,15 +159,15 @@ def _keep(compiled: Any, module: Path) -> str:
 
 
 @cache
-def _objection(beside: Path) -> str:
-    """Return why there is no folder for the machine code of modules in `beside`, or "".
+def _objection(modules: Path) -> str:
+    """Return why there is no folder for the machine code of the modules in `modules`, or "".
 
     Make the folder here: Numba would make one named ~ if the user has no home.
     """
-    python_cache = beside / "__pycache__"
+    python_cache = modules / "__pycache__"
     if path := numba.config.CACHE_DIR:
         folder = Path(path)
-    elif os.access(python_cache if python_cache.exists() else beside, os.W_OK):
+    elif os.access(python_cache if python_cache.exists() else modules, os.W_OK):
         return ""
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "numba")

@@ -47,7 +47,7 @@ from dask_coop.chunks.tables import (
     Places,
     as_slice,
     finish,
-    finish_single,
+    finish_alone,
     merge_tables,
 )
 from dask_coop.errors import Declined
@@ -142,15 +142,15 @@ def reduction(
     ranges = _ranges(known, shape)
     spans = None if known is None else _spans(known)
     nbytes = sum(block_bytes(op, x, axes) for op in ops)
-    single = None
+    alone = None
     if tables is not None and len(ranges) > 1 == len(outputs):
-        single = [*map(tables.single, order)]
-    plans = [_plan(known, single, spans, len(order), nbytes, *ends) for ends in ranges]
-    if single is not None and any(plan.levels for plan in plans):
+        alone = [*map(tables.alone, order)]
+    plans = [_plan(known, alone, spans, len(order), nbytes, *ends) for ends in ranges]
+    if alone is not None and any(plan.levels for plan in plans):
         # Tasks that merge tables for others take the states of all groups.
         plans = [_plan(known, None, spans, len(order), nbytes, *ends) for ends in ranges]
     ending = None
-    if plans[0].single is not None:
+    if plans[0].alone is not None:
         (ending,) = outputs.values()
         token = tokenize(token, *ending)
     lifted = f"{name}-lift-{token}"
@@ -179,7 +179,7 @@ def reduction(
         for (index, number), (keys, merge) in last.items():
             key = (out_name, *index, number, *(0,) * (len(shape) - 1))
             arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
-            arguments |= {"gaps": plans[number].gaps, "single": plans[number].single}
+            arguments |= {"gaps": plans[number].gaps, "alone": plans[number].alone}
             arguments["shape"] = (sizes[number], *shape[1:])
             to = chunks.kind(x._meta)
             out_layer[key] = Task(key, finish, to=to, states=refs(keys), **arguments)
@@ -242,7 +242,7 @@ def _lifts(
     assert tables is not None
     inputs["codes"] = _OfBlocks(x, tables, "codes")
     if ending is not None:
-        inputs["single"], arguments["ending"] = _OfBlocks(x, tables, "single"), ending
+        inputs["alone"], arguments["ending"] = _OfBlocks(x, tables, "alone"), ending
     return Blocks(name, x.ndim, lift, (), inputs, **arguments)
 
 
@@ -293,7 +293,7 @@ class Tables:
         """Return the positions of a block's groups among all groups."""
         return as_slice(self.groups(index))
 
-    def single(self, index: Key) -> Codes:
+    def alone(self, index: Key) -> Codes:
         """Return a mask of a block's groups that no other block has."""
         return np.equal(self._holders[self.groups(index)], 1)
 
@@ -350,7 +350,7 @@ def _narrow(n: int) -> str:
 
 
 class _OfBlocks(BlockwiseDep):  # type: ignore[misc]
-    """The values for each block of an array of a method of tables: "codes" or "single"."""
+    """The values for each block of an array of a method of tables: "codes" or "alone"."""
 
     produces_tasks = False
 
@@ -395,15 +395,15 @@ class Plan(NamedTuple):
     gaps : tuple of Places, or None
         The positions in the block of the groups of the last merge, and of those that are in no
         table; None if all are of the last merge.
-    single : list of (Places, Places), or None
-        For each source, the positions among its single groups, and in the block.
+    alone : list of (Places, Places), or None
+        For each source, the positions among its alone groups, and in the block.
     """
 
     sources: list[int]
     levels: list[tuple[int, list[Merge]]]
     last: Merge
     gaps: tuple[Places, Places] | None = None
-    single: list[tuple[Places, Places]] | None = None
+    alone: list[tuple[Places, Places]] | None = None
 
 
 def _ranges(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -436,7 +436,7 @@ def _spans(tables: list[Codes]) -> Codes:
 
 def _plan(
     tables: list[Codes] | None,
-    single: list[Codes] | None,
+    alone: list[Codes] | None,
     spans: Codes | None,
     count: int,
     nbytes: float,
@@ -445,7 +445,7 @@ def _plan(
 ) -> Plan:
     """Return the plan of the block of a result with the groups from `start` to before `stop`.
 
-    `single` are masks of the groups that one table alone has, which are finalized there. `nbytes`
+    `alone` are masks of the groups that one table alone has, which are finalized there. `nbytes`
     is the size of a group's states.
     """
     n = stop - start
@@ -461,7 +461,7 @@ def _plan(
     within = {i: _within(tables[i], start, stop) for i in near}
     # A block without elements takes a table for its kind and dtypes.
     sources = [i for i, groups in within.items() if len(groups)] or [0]
-    have = [tables[i] if single is None else tables[i][~single[i]] for i in sources]
+    have = [tables[i] if alone is None else tables[i][~alone[i]] for i in sources]
     while len(have) > (fan_in := at_a_time(FAN_IN, max(map(len, have)) * nbytes)):
         level, above = [], []
         for i in range(0, len(have), fan_in):
@@ -476,8 +476,8 @@ def _plan(
         present[groups - start] = True
     merged[:] = present
     places = None
-    if single is not None:
-        finished = [tables[i][single[i]] - start for i in sources]
+    if alone is not None:
+        finished = [tables[i][alone[i]] - start for i in sources]
         inside = [np.flatnonzero((groups >= 0) & (groups < n)) for groups in finished]
         targets = [groups[at] for groups, at in zip(finished, inside, strict=True)]
         merged[np.concatenate(targets)] = False
@@ -534,12 +534,12 @@ def lift(
     rows: int,
     origin: Origin | None = None,
     threads: int = 1,
-    single: Codes | None = None,
+    alone: Codes | None = None,
     ending: tuple[Finalize, Any] | None = None,
 ) -> Any:
     """Return the states of the groups of a block whose labels are known.
 
-    With `ending`, return them `Finished`: those of the mask `single` are finalized.
+    With `ending`, return them `Finished`: those of the mask `alone` are finalized.
     """
     known, n = codes
     ndim = known.ndim
@@ -547,7 +547,7 @@ def lift(
     on_device = chunks.asarray(known, chunks.kind(block))
     of_block = np.broadcast_to(on_device, shape)
     states = lift_codes(ops, block, of_block, n, rows, origin, threads)
-    return states if single is None or ending is None else finish_single(states, single, *ending)
+    return states if alone is None or ending is None else finish_alone(states, alone, *ending)
 
 
 @casts

@@ -46,7 +46,7 @@ def reduce_groups(
 ) -> xr.DataArray | xr.Dataset:
     """Return a statistic of groups with labels, or a Dataset of several statistics."""
     lazy = is_lazy(x, options.y)
-    arrays = [x] if options.y is None else _beside(x, options.y)
+    arrays = [x] if options.y is None else _with_common_dims(x, options.y)
     x = arrays[0]
     labels = _find_labels(x, by)
     along = _dims_of(x, labels)
@@ -93,7 +93,7 @@ def reduce_groups(
     return xr.Dataset(dict(zip(names, arrays, strict=True)))
 
 
-def _beside(x: xr.DataArray, y: xr.DataArray) -> list[xr.DataArray]:
+def _with_common_dims(x: xr.DataArray, y: xr.DataArray) -> list[xr.DataArray]:
     """Return two arrays with the dimensions of the one that has more, in its chunks."""
     if not isinstance(y, xr.DataArray):
         raise TypeError(

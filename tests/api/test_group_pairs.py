@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator
 from fractions import Fraction
 from types import ModuleType
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.loops import compile_from
 from support.strategies import chunkings
 
 import dask_coop as dc
@@ -27,14 +24,6 @@ stats = pytest.importorskip("scipy.stats", reason="the judge of lines is SciPy")
 LINES = ["slope", "intercept", "corr", "pvalue", "stderr", "intercept_stderr"]
 NAMES = ["cov", *LINES]
 CLOSE = {"rtol": 1e-10, "atol": 1e-13}
-
-
-@pytest.fixture(params=[False, True], ids=["", "compiled"])
-def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile loops for chunks of every size, or for none of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        compile_from(patch, 1 if request.param else math.inf, "groups", "paired")
-        yield
 
 
 def variables(*shape: int, gaps: bool = True) -> tuple[Any, Any]:
@@ -61,7 +50,7 @@ def judged(x: Any, y: Any, alternative: str = "two-sided") -> list[float]:
     return [cov, *of_line]
 
 
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_compiled_groups")
 @pytest.mark.parametrize("chunks", [(6, 200), (2, 37), (1, 3)], ids=str)
 @pytest.mark.parametrize("label", ["known", "lazy", "found"])
 def test_groups_are_those_of_pandas_and_scipy(xp: ModuleType, chunks: Any, label: str) -> None:
@@ -109,7 +98,7 @@ def test_any_chunks_have_the_same_results(xp: ModuleType, data: st.DataObject) -
     np.testing.assert_allclose(to_numpy(xp, got), want.compute(), rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_compiled_groups")
 @pytest.mark.parametrize("chunks", [400, 31, 1])
 def test_a_large_offset_costs_no_digits(xp: ModuleType, chunks: int) -> None:
     x, y = (v + 1e9 for v in variables(400, gaps=False))
@@ -141,7 +130,7 @@ def test_nan_and_infinity_spoil_their_own_group(xp: ModuleType, func: str) -> No
         assert np.flatnonzero(np.isnan(to_numpy(xp, got))).tolist() == spoiled
 
 
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_compiled_groups")
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e9 + 0.1, 1e100])
 @pytest.mark.parametrize("n", [3, 10, 1000])
 def test_elements_that_do_not_vary(xp: ModuleType, value: float, n: int) -> None:

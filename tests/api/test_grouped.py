@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import dask
@@ -16,21 +15,12 @@ from conftest import to_chunks, to_numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.calls import noting, refuse
-from support.loops import compile_from
 from support.strategies import FEWER, REAL, chunkings
 
 import dask_coop as dc
 from dask_coop.algebra.merges import lowest
 from dask_coop.graph import grouped as graph_grouped
 from dask_coop.graph import threads as graph_threads
-
-
-@pytest.fixture(params=[False, True], ids=["", "compiled"])
-def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile loops for chunks of every size, or for none of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        compile_from(patch, 1 if request.param else math.inf, "groups")
-        yield
 
 
 def plain(x: Any) -> Any:
@@ -108,7 +98,7 @@ def grouped(draw: st.DrawFn) -> tuple[Any, Any, int, Any]:
     return x, codes, n, draw(chunkings(shape))
 
 
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_compiled_groups")
 @given(case=grouped(), lazy=st.booleans(), data=st.data())
 def test_groups_are_those_of_loops(case: Any, lazy: bool, data: Any) -> None:
     for func in data.draw(st.lists(st.sampled_from([*FUNCS]), min_size=4, max_size=4, unique=True)):
@@ -414,7 +404,7 @@ def test_arrays_without_elements(xp: Any, shape: Any, chunks: Any, ndim: int) ->
                 assert to_numpy(xp, result).shape == shape
 
 
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_compiled_groups")
 @given(case=grouped(), data=st.data())
 @FEWER
 def test_groups_of_lazy_labels_are_found(case: Any, data: Any) -> None:

@@ -42,8 +42,8 @@ def lifted(row: MonoidRow, skip: bool, x: Any, codes: Any, n: int) -> Any:
 def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return what grows with each call of the loop."""
     loops = pytest.importorskip("dask_coop.chunks.numpy.loops.group_lanes")
-    calls, original = [], loops.beside
-    monkeypatch.setattr(loops, "beside", lambda *given: [calls.append(1), original(*given)])
+    calls, original = [], loops.in_lanes
+    monkeypatch.setattr(loops, "in_lanes", lambda *given: [calls.append(1), original(*given)])
     return calls
 
 

@@ -233,16 +233,22 @@ def _arrays(case: Case) -> tuple[Array, Array, Array]:
     return x, labels, np.unique(labels[labels == labels])
 
 
+def _kept_axes(case: Case, x: Array, labels: Array) -> tuple[tuple[int, ...], list[int]]:
+    """Return the axes that are not reduced, and which of them labels are along."""
+    first = x.ndim - labels.ndim
+    axes = case.option("axis", range(first, x.ndim))
+    rows = [d for d in range(first, x.ndim) if d not in axes]
+    if rows and not (isinstance(case, GroupCase) or "expected_groups" in case.options):
+        raise ValueError("labels are not known")
+    return (*range(first), *rows), rows
+
+
 def expect_groups(case: Case) -> list[Expected]:
     """Return what a loop over the groups finds."""
     x, labels, groups = _arrays(case)
     func, fill = case.option("func"), case.option("fill_value")
+    kept, rows = _kept_axes(case, x, labels)
     known, given = isinstance(case, GroupCase), "expected_groups" in case.options
-    first = x.ndim - labels.ndim
-    axes = sorted(case.option("axis", range(first, x.ndim)))
-    rows = [d for d in range(first, x.ndim) if d not in axes]
-    if rows and not (known or given):
-        raise ValueError("labels are not known")
     # As of flox, results are float64 whatever `q` is.
     q = np.asarray((case.option("finalize_kwargs") or {}).get("q", 0.5))
     dtype = _dtype(func, x.dtype, q)
@@ -252,7 +258,6 @@ def expect_groups(case: Case) -> list[Expected]:
         fill = np.nan
     instead = nothing if fill is None else fill
     output = dtype if fill is None else np.result_type(dtype, fill)
-    kept = (*range(first), *rows)
     shape = (*np.shape(q), *(x.shape[d] for d in kept), len(groups))
     adds = func in _SUMS + _SPREADS and dtype.kind == "f"
     value, slack = np.full(shape, instead, "g" if adds else output), np.zeros(shape)
@@ -278,18 +283,13 @@ def expect_group_moments(case: Case) -> list[Expected]:
     """Return what a loop over the groups finds by wide floats."""
     x, labels, groups = _arrays(case)
     y, func, fill = case.operand("y"), case.option("func"), case.option("fill_value")
+    kept, rows = _kept_axes(case, x, labels)
     known, named = isinstance(case, GroupCase), "expected_groups" in case.options
-    first = x.ndim - labels.ndim
-    axes = sorted(case.option("axis", range(first, x.ndim)))
-    rows = [d for d in range(first, x.ndim) if d not in axes]
-    if rows and not (known or named):
-        raise ValueError("labels are not known")
     if (y is None) != (func.removeprefix("nan") in pairs.SHAPES) or (
         y is not None and y.shape != x.shape
     ):
         raise ValueError("there are no pairs")
     least = case.option("min_count", int(bool(rows) or (fill is not None and named)))
-    kept = (*range(first), *rows)
     shape = (*(x.shape[d] for d in kept), len(groups))
     value, slack = np.full(shape, np.nan if fill is None else fill, "g"), np.zeros(shape)
     others = _lines(x if y is None else y, labels, kept)

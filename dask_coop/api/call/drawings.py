@@ -29,7 +29,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def beside(left: str, right: str) -> str:
+def side_by_side(left: str, right: str) -> str:
     """Return HTML that shows two elements side by side."""
     return f'<div style="display:flex;gap:1.5em;align-items:center"><div>{left}</div>{right}</div>'
 

@@ -129,7 +129,7 @@ class Description(NamedTuple):
         if not np.isfinite(positions).all() or low == high:
             return shown
         ends = [words[name] for name in ("min", "mean", "max")]
-        return drawings.beside(shown, drawings.spread(positions, ends))
+        return drawings.side_by_side(shown, drawings.spread(positions, ends))
 
 
 class Descriptions(dict[Any, Description]):
@@ -305,7 +305,7 @@ class Histogram(NamedTuple):
         if counts.dtype.kind == "c":
             return shown
         ends = [f"{_word(edge)} {_units(self.edges)}" for edge in edges[[0, -1]]]
-        return drawings.beside(shown, drawings.bars(_inside(counts, edges), edges, ends))
+        return drawings.side_by_side(shown, drawings.bars(_inside(counts, edges), edges, ends))
 
 
 class Histogram2D(NamedTuple):
@@ -369,7 +369,7 @@ class Histogram2D(NamedTuple):
             return shown
         for axis, along in enumerate(edges):
             counts = np.moveaxis(_inside(np.moveaxis(counts, axis, 0), along), 0, axis)
-        return drawings.beside(shown, drawings.cells(counts))
+        return drawings.side_by_side(shown, drawings.cells(counts))
 
 
 def _plot(counts: Any, edges: Sequence[Any], ax: Any, options: dict[str, Any]) -> Any:

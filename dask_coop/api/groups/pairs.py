@@ -20,7 +20,7 @@ from dask_coop.algebra.monoids import COUNT, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.algebra.statistics import quotient
-from dask_coop.api.arguments import beside, in_chunks_of, pairs_of, require_known_sizes
+from dask_coop.api.arguments import in_chunks_of, in_shape_of, pairs_of, require_known_sizes
 from dask_coop.api.groups.statistics import Asked, Statistic, as_number, make, refuse_others
 from dask_coop.api.paired.regression import of_line, require_alternative
 from dask_coop.errors import Declined
@@ -70,9 +70,9 @@ def paired_up(x: da.Array, y: Any) -> da.Array:
         chunks.refuse_masked("groupby_reduce", array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, "groupby_reduce by pairs")
     if x.ndim < y.ndim or (x.ndim == y.ndim and x.size < y.size):
-        x = beside("array", x, y)
+        x = in_shape_of("array", x, y)
     else:
-        y = beside("y", y, x)
+        y = in_shape_of("y", y, x)
     return pairs_of("groupby_reduce", y, x, np.result_type(x.dtype, y.dtype, "c8"))
 
 

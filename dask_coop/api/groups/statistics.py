@@ -90,7 +90,7 @@ def refuse_others(func: str, kwargs: Mapping[str, Any], known: Collection[str]) 
 
 
 def as_number(func: str, word: str, value: Any) -> float:
-    """Return a value of `finalize_kwargs` as a float; raise TypeError for what is no number."""
+    """Return a value of `finalize_kwargs` as a float; raise TypeError unless it is a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ from dask.array.wrap import zeros
 from dask.base import is_dask_collection
 
 from dask_coop.api import fills, flox_calls, least_squares, sums, windows, xhistogram_calls
-from dask_coop.api.arguments import ReductionArguments, as_dtype, beside, placed_along
+from dask_coop.api.arguments import ReductionArguments, as_dtype, in_shape_of, placed_along
 from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask, originals
 from dask_coop.api.call.planning import with_expressions
 from dask_coop.api.call.public import strict, taking_arrays
@@ -177,7 +177,7 @@ def _weighted(name: str) -> Any:
             with counted(name, x):
                 # Broadcast chunk by chunk: an array as large as the data would lie in the graph.
                 w = placed_along(w, da.get_axis_num(order), da.ndim)
-                w = beside("weights", w, x)
+                w = in_shape_of("weights", w, x)
                 arguments = ReductionArguments(tuple(da.get_axis_num(dims)))
                 (result,) = average.weighted(statistic, x, w, arguments, like.dtype)
             return result

@@ -19,9 +19,9 @@ from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
     SplitEvery,
-    beside,
     find_axes,
     has_unknown_size,
+    in_shape_of,
     placed_along,
     reduce_statistic,
 )
@@ -146,7 +146,7 @@ def weighted(
     outputs = {name: (finish, result)}
     if name == "average":
         outputs["average-weights"] = (_sum_of_weights, common)
-    w = beside("weights", w, x)
+    w = in_shape_of("weights", w, x)
     first, *others = graph_reduce.reduction(
         op, x, axes, arguments.keepdims, arguments.split_every, outputs, w
     )

@@ -16,8 +16,8 @@ from dask_coop.algebra.paired import Products
 from dask_coop.api.arguments import (
     as_dtype,
     as_integer,
-    beside,
     has_unknown_size,
+    in_shape_of,
     rechunk,
     require_known_sizes,
     require_one_kind,
@@ -197,7 +197,7 @@ def _weights(x: Array, fweights: Any, aweights: Any) -> dict[str, Array]:
         if known and np.any(np.less(values, 0)):
             raise ValueError(f"{name} cannot be negative")
         if has_unknown_size(x) or has_unknown_size(w):
-            w = beside(name, w, x[0])
+            w = in_shape_of(name, w, x[0])
         weights[name] = w if w.chunks[0] == x.chunks[1] else rechunk(w, (x.chunks[1],))
     return weights
 

@@ -16,7 +16,7 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.paired import COMOMENTS
 from dask_coop.api.arguments import (
     SplitEvery,
-    beside,
+    in_shape_of,
     pairs_of,
     placed_along,
     require_known_sizes,
@@ -115,7 +115,7 @@ def linregress(
     outputs = {name: (partial(finish, name), "f8") for name in LinregressResult._fields}
     return LinregressResult(
         *graph_reduce.reduction(
-            op, values, (axis,), keepdims, split_every, outputs, beside("x", places, values)
+            op, values, (axis,), keepdims, split_every, outputs, in_shape_of("x", places, values)
         )
     )
 
@@ -155,13 +155,13 @@ def between(
         chunks.refuse_masked(name, array._meta)
         bind(COMOMENTS, array.dtype, array.dtype, name)
     finish = _correlation if name == "corr" else partial(_covariance, ddof)
-    second, element = beside("b", b, a), np.result_type(a.dtype, b.dtype)
+    second, element = in_shape_of("b", b, a), np.result_type(a.dtype, b.dtype)
     if weights is not None:
         chunks.refuse_masked(name, weights._meta)
         bind(COMOMENTS, weights.dtype, weights.dtype, name)
         finish = _correlation if name == "corr" else partial(_covariance, 0)
         element = np.result_type(element, "c8")
-        a, second = pairs_of(name, a, second, element), beside("weights", weights, a)
+        a, second = pairs_of(name, a, second, element), in_shape_of("weights", weights, a)
     op = Operation(COMOMENTS, element, np.dtype("f8"), skipna=True)
     (result,) = graph_reduce.reduction(op, a, axes, False, None, {name: (finish, dtype)}, second)
     if weights is None or name == "corr" or not ddof:

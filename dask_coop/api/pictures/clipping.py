@@ -344,7 +344,7 @@ def _bounds(y: da.Array, clip: Clip) -> tuple[da.Array, ...]:
     return center - clip.lower * spread, center + clip.upper * spread
 
 
-def _beside(x: da.Array, *bounds: da.Array) -> list[Any]:
+def _with_bounds(x: da.Array, *bounds: da.Array) -> list[Any]:
     """Return the arguments of blockwise: an array, and others of length 1 along some axes."""
     every = tuple(range(x.ndim))
     sizes = [
@@ -359,7 +359,7 @@ def _apart(x: da.Array, center: da.Array) -> da.Array:
     """Return the distances of elements from the centres of their lines."""
     options: dict[str, Any] = {"dtype": x.dtype, "meta": x._meta, "align_arrays": False}
     return blockwise(
-        _distance, tuple(range(x.ndim)), *_beside(x, center), **options, **declared_by(x)
+        _distance, tuple(range(x.ndim)), *_with_bounds(x, center), **options, **declared_by(x)
     )
 
 
@@ -370,7 +370,7 @@ def _clipped(x: da.Array, bounds: tuple[da.Array, ...], function: Any, masked: b
     return blockwise(
         function,
         tuple(range(x.ndim)),
-        *_beside(x, *bounds),
+        *_with_bounds(x, *bounds),
         dtype=dtype,
         meta=np.ma.array(meta) if masked else meta,
         align_arrays=False,

@@ -253,7 +253,7 @@ class _Chunk:
         memory, step, _ = flatten(split)
         lines, length, _ = split.shape
         if self._side_by_side(lines, length, step, specs):
-            return self._sorted_back(self._beside(memory, lines, length, skip, specs))
+            return self._sorted_back(self._in_lanes(memory, lines, length, skip, specs))
         tables = _new(specs, (lines, self._n))
         sizes = lines, length, self._n
         loops("groups").along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
@@ -278,7 +278,7 @@ class _Chunk:
             and ("mean" not in specs)
         )
 
-    def _beside(
+    def _in_lanes(
         self, memory: Array, lines: int, length: int, skip: Any, specs: dict[str, Any]
     ) -> dict[str, Array]:
         """Return the tables of lines, computed eight lines at a time."""
@@ -288,7 +288,7 @@ class _Chunk:
         codes = read_only(np.where(codes < 0, codes.dtype.type(self._n), codes))
         sizes = lines, length, self._n
         arguments = _arguments(tables)[:5]
-        loops("group_lanes").beside(
+        loops("group_lanes").in_lanes(
             memory, codes, *sizes, skip is not None, (low, high), *arguments
         )
         return tables

@@ -68,7 +68,7 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
     neighbours = [*_neighbours(structure)]
     sides, firsts, pairs = Layer(), Layer(), Layer()
     owners: list[int] = []
-    beside: list[tuple[int, ...]] = []
+    later: list[tuple[int, ...]] = []
     numbers: dict[Key, int] = {block: number for number, block in enumerate(blocks)}
     for block in blocks:
         labels = TaskRef((local, *block))
@@ -84,14 +84,14 @@ def label(x: Array, structure: Labels) -> tuple[Array, Array]:
         sides[side] = Task(side, faces_of, labels)
         if near:
             owners.append(numbers[block])
-            beside.append(tuple(numbers[key[1:]] for key in near.values()))
+            later.append(tuple(numbers[key[1:]] for key in near.values()))
             touching: Key = (f"label-touching-{token}", *block)
             pairs[touching] = Task(
                 touching, touching_labels, TaskRef(side), refs(near.values()), [*near], structure
             )
     united: Key = (f"label-unite-{token}",)
     tables: Layer = {
-        united: Task(united, unite, refs(firsts), refs(pairs), owners, beside, dtype),
+        united: Task(united, unite, refs(firsts), refs(pairs), owners, later, dtype),
     }
     ranks, results = Layer(), Layer()
     for block in blocks:
@@ -215,7 +215,7 @@ def unite(
     firsts: Sequence[Labels],
     pairs: Sequence[Sequence[Labels]],
     owners: Sequence[int],
-    beside: Sequence[Sequence[int]],
+    later: Sequence[Sequence[int]],
     dtype: np.dtype[Any],
 ) -> list[Any]:
     """Return the number of regions, and for each block a table from its labels to the array's.
@@ -226,13 +226,13 @@ def unite(
         The first element of each label of each block.
     pairs : list of list of numpy.ndarray
         Pairs of labels that touch: of some blocks and each of their later neighbours.
-    owners, beside : lists of int
+    owners, later : lists of int
         The numbers of these blocks, and of their neighbours.
     """
     starts = np.cumsum([0, *map(len, firsts)])
     first = np.concatenate(firsts)
     edges = [np.zeros((0, 2), "i8")]
-    for block, others, neighbours in zip(owners, beside, pairs, strict=True):
+    for block, others, neighbours in zip(owners, later, pairs, strict=True):
         for other, touching in zip(others, neighbours, strict=True):
             edges.append(touching + np.array([starts[block] - 1, starts[other] - 1]))
     # Most regions touch no other block.

@@ -3,7 +3,7 @@
 ::
 
     x0 -+                +-> run 0 --ends-+          +-rank--> (index, rank) -+            +-> y0
-    x1 -+-sort, exchange-+-> run 1 --ends-+-beside --+-rank--> (index, rank) -+-exchange --+-> y1
+    x1 -+-sort, exchange-+-> run 1 --ends-+-others --+-rank--> (index, rank) -+-exchange --+-> y1
     x2 -+                +-> run 2 --ends-+          +-rank--> (index, rank) -+            +-> y2
 
 Equal elements may lie in several sorted chunks, so that each must know how many are beside it.
@@ -20,7 +20,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.chunks.ranks import Beside, Ties, beside, ends_of, ranks_of_sorted
+from dask_coop.chunks.ranks import Others, Ties, ends_of, others_of, ranks_of_sorted
 from dask_coop.graph.fusion import Blocks
 from dask_coop.graph.layers import Key, Layer, Origins, array
 from dask_coop.graph.selection import even
@@ -44,8 +44,8 @@ def ranks(x: Array, method: Ties, omit: bool, dtype: np.dtype[Any]) -> Array:
     options = {"stable": True}
     Merge(layer, name, divided, options).all(keys, ordered, last=False)
     ends, ranked, places = ([(name.format(what), j) for j in range(k)] for what in _STEPS)
-    near = name.format("beside")
-    layer[near] = Task(near, beside, refs(ends))
+    near = name.format("others")
+    layer[near] = Task(near, others_of, refs(ends))
     bounds = np.cumsum((0, *lengths))
     for j, key in enumerate(ordered):
         layer[ends[j]] = Task(ends[j], _ends, TaskRef(key))
@@ -71,7 +71,7 @@ def _ends(run: Run) -> Any:
 
 
 def rank_run(
-    run: Run, near: list[Beside], number: int, method: Ties, omit: bool, dtype: np.dtype[Any]
+    run: Run, near: list[Others], number: int, method: Ties, omit: bool, dtype: np.dtype[Any]
 ) -> Run:
     """Return the indices of a run's elements, sorted, with their ranks."""
     keys, indices = run

@@ -62,7 +62,7 @@ def _hand_over(table: Array, n: int, places: Array, to: Array) -> None:
             to[at(places[at(k)] + i)] = to.dtype.type(table[at(i * LANES + k)])
 
 
-def _beside(
+def _in_lanes(
     x: Array,
     codes: Array,
     lines: int,
@@ -150,4 +150,4 @@ def _better(skip: bool, value: Any, so_far: Any, less: Any) -> Any:
 #: Write statistics of the groups of each of eight or more contiguous lines into tables of `n`
 #: entries a line. Codes are those of a line, `n` where an element has no group; `empty` has the
 #: values of groups without elements in the tables of the smallest and of the largest.
-beside: Final = jit(_beside)
+in_lanes: Final = jit(_in_lanes)

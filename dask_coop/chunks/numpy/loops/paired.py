@@ -75,7 +75,7 @@ def _products(
 
 @jit_inner
 def _corrected(products: float, by: float) -> float:
-    """Do what `merges.corrected` does."""
+    """Return sums of products about means, as `merges.corrected` does."""
     return products - by if by - by == 0.0 else products
 
 
