@@ -15,11 +15,11 @@ This module only builds graphs; the functions of its tasks are in `dask_coop.gra
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
+from dask_coop.graph.files.lifting import combined_in_runs, run_length
 from dask_coop.graph.fusion import Blocks, add
 from dask_coop.graph.histogram import tables
 from dask_coop.graph.layers import (
@@ -271,7 +272,7 @@ def folded(
     lifted = f"{name}-lift-{token}"
     layer = Blocks(lifted, x.ndim, lift, arrays, named)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=inputs)
-    keys: list[Key] = [(lifted, *index) for index in itertools.product(*map(range, x.numblocks))]
+    keys: list[Key] = [(lifted, *index) for index in product(*map(range, x.numblocks))]
     tree: Layer = {}
     level = 0
     while len(keys) > FAN_IN:
@@ -306,12 +307,21 @@ def _states(
     lifted = f"{names[0]}-lift-{names[1]}"
     arguments = {"op": op, "axes": axes, **shared(threads)}
     layer = Blocks(lifted, x.ndim, tasks.lift, (), inputs, **arguments)
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
     groups: dict[Key, list[Key]] = {}
-    for index in itertools.product(*map(range, x.numblocks)):
+    for index in product(*map(range, x.numblocks)):
         group = tuple(0 if d in axes else i for d, i in enumerate(index))
         groups.setdefault(group, []).append((lifted, *index))
-    return trees(graph, lifted, op, groups, names, fan_in, limit)
+    length = 1
+    if len(arrays) == 1 and max(map(len, groups.values())) > limit:
+        length = run_length(x, block_bytes(op, x, axes))
+    if length > 1:
+        # Dask does not fuse layers that differ in this.
+        layer.concatenate = True
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
+    graph, last, remaining = trees(graph, lifted, op, groups, names, fan_in, limit)
+    if length > 1:
+        graph = combined_in_runs(graph, last, layer, length)
+    return graph, last, remaining
 
 
 def _length(op: Operation, x: Array, axis: int) -> tuple[float]:
