@@ -344,12 +344,12 @@ class Reading:
 
     def lend(self, numbers: Sequence[tuple[int, ...]]) -> Generator[Any]:
         """Yield the elements of whole cells, in memory of this thread that the next ones take."""
-        chain, key = self._chain, self._layout.key
+        chain, key, most = self._chain, self._layout.key, self._chain.most
         block = _lent(chain.shape, chain.dtype)
         room = block.reshape(-1).view("u1")
         # A decoder must not write where it reads.
         into = room if chain.is_plain else None
-        requests = [Request(key(number), out=into, most=chain.most) for number in numbers]
+        requests = [Request(key(number), out=into, most=most) for number in numbers]
         with added(self._source.name) as self._rate, closing(self._read(requests)) as answers:
             for data, request in zip(answers, requests, strict=True):
                 if data is None:

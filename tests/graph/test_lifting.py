@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ ARRAY[5, 3] = np.nan
 
 
 @pytest.fixture(autouse=True)
-def four_threads() -> Iterator[None]:
+def threads() -> Iterator[None]:
     """Have the same runs on every machine."""
     with dask.config.set(num_workers=1, scheduler="threads"):
         yield
@@ -220,6 +222,30 @@ def test_workers_of_a_cluster_get_runs(tmp_path: Path) -> None:
     expected = dask.compute(*several)
     with cluster(1, threads=2) as client:
         assert client.gather(client.compute(several)) == [*expected]
+
+
+MEMORY = """
+import resource, sys
+import dask, numpy as np
+import dask_coop as dc
+small, large = (dc.from_zarr(path) for path in sys.argv[1:])
+with dask.config.set(num_workers=2):
+    dask.compute(dc.sum(small), dc.std(small), scheduler="threads")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dask.compute(dc.sum(large), dc.std(large), scheduler="threads")
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_is_of_three_chunks_a_thread(tmp_path: Path) -> None:
+    # The smaller array has the loops for large chunks compiled before.
+    for name, rows in (("small", 1 << 14), ("large", 1 << 20)):
+        array = zarr.create_array(tmp_path / name, shape=(rows, 64), chunks=(rows, 1), dtype="f4")
+        array[:, ::8] = 1
+    assert lifting.run_length(dc.from_zarr(tmp_path / "large"), 8) == 8
+    given = [sys.executable, "-c", MEMORY, str(tmp_path / "small"), str(tmp_path / "large")]
+    done = subprocess.run(given, capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 2 * 3 * (4 << 10)
 
 
 def test_explain_tells_of_runs(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class Combines(MaterializedLayer):  # type: ignore[misc]
         self.name, self.reads, self.lifts, self.length = name, reads, lifts, length
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
-        """Return the layer of the tasks that `keys` need, and what each of these needs."""
+        """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
         layer, _ = super().cull(keys, all_hlg_keys)
         _culled.layers[self.name] = self
         above = {key: task for key, task in layer.items() if not self.lifted(key)}
@@ -178,8 +178,8 @@ class Combines(MaterializedLayer):  # type: ignore[misc]
 
     def lift(self, run: Sequence[Key]) -> Lift:
         """Return how the blocks of a run are lifted."""
-        given = self.lifts.task.kwargs.items()
-        arguments = {name: value for name, value in given if not isinstance(value, TaskRef)}
+        keywords = self.lifts.task.kwargs.items()
+        arguments = {name: value for name, value in keywords if not isinstance(value, TaskRef)}
         # The origins of blocks are all that differs.
         return Lift(arguments, [of[index] for of in self.lifts.io_deps.values() for index in run])
 
@@ -188,7 +188,7 @@ class Reads(Blockwise):  # type: ignore[misc]
     """A layer that reads the blocks of a stored array, or lifts runs of them."""
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
-        """Return the layer of the tasks that `keys` need, and what each of these needs."""
+        """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
         asked = _asked(keys, self.output)
         often = Counter(index for run in _by_run(asked) for index in run)
         if {*often.values()} == {1} and not any(key[0] == self.output for key in keys):
@@ -206,7 +206,7 @@ class Data(MaterializedLayer):  # type: ignore[misc]
     """A layer that holds a stored array, and lifts runs of its blocks if no `Reads` does."""
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
-        """Return the layer of the tasks that `keys` need, and what each of these needs."""
+        """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
         (original,) = self.mapping
         asked = _asked(keys, original.removeprefix(_ORIGINAL))
         layer, needs = super().cull(keys | {original} if asked else keys, all_hlg_keys)
