@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
 import subprocess
 import sys
@@ -189,13 +190,20 @@ def test_few_or_large_chunks_are_read_apart(tmp_path: Path, monkeypatch: Any) ->
     assert lifting.run_length(x, 8) == 2
 
 
-def test_chunks_in_memory_in_the_place_of_stored_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_chunks_in_memory_in_the_place_of_stored_ones(order: Any, tmp_path: Path) -> None:
     x = dc.from_zarr(save(tmp_path))
-    mean, expected = dc.nanmean(x), dc.nanmean(x).compute()
     held = x.persist()
-    # Either order: the layer of one graph takes the place of that of the other.
-    for several in ((mean, held.sum()), (held.sum(), mean)):
-        assert expected in dask.compute(*several)
+    # The layer of one graph takes the place of that of another.
+    several = [dc.nanmean(x), dc.nanstd(x, split_every=2), da.nansum(held)]
+    for y in several[:2]:
+        # Dask culls layers that do not depend on one another in any order.
+        (name,) = (n for n, layer in y.dask.layers.items() if type(layer) is lifting.Combines)
+        assert f"original-{x.name}" in y.dask.dependencies[name]
+        y.dask.validate()
+    expected = [y.compute() for y in several]
+    got = dask.compute(*(several[i] for i in order))
+    assert [*got] == [expected[i] for i in order]
 
 
 def test_graphs_that_are_optimized_copied_or_not_optimized(tmp_path: Path) -> None:

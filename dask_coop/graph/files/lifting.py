@@ -32,7 +32,7 @@ from dask.array.core import Array, new_da_object
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArraySliceDep
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import Alias, Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop.algebra.monoids import State
@@ -134,8 +134,12 @@ def combined_in_runs(
         The most blocks of a run.
     """
     reads = graph.layers[lifts.indices[0][0]]
-    layer = Combines(dict(graph.layers[last]), last, reads, lifts, length)
-    return HighLevelGraph({**graph.layers, last: layer}, graph.dependencies)
+    original, key = _ORIGINAL + reads.output, (f"{_ORIGINAL}{last}",)
+    # So that `Data` is culled later, also where other layers are in the place of `Reads`.
+    mapping = {**graph.layers[last], key: Alias(key, original)}
+    layer = Combines(mapping, last, reads, lifts, length)
+    below = {**graph.dependencies, last: {lifts.output, original}}
+    return HighLevelGraph({**graph.layers, last: layer}, below)
 
 
 # Layers.
@@ -160,7 +164,7 @@ class Combines(MaterializedLayer):  # type: ignore[misc]
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
         """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
-        layer, _ = super().cull(keys, all_hlg_keys)
+        layer, _ = super().cull(keys & self.mapping.keys(), all_hlg_keys)
         _culled.layers[self.name] = self
         above = {key: task for key, task in layer.items() if not self.lifted(key)}
         return MaterializedLayer(above, annotations=self.annotations), _needs(above)
