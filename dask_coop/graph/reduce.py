@@ -35,7 +35,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
-from dask_coop.graph.files.lifting import combined_in_runs, run_length
+from dask_coop.graph.files.lifting import lifted_trees
 from dask_coop.graph.fusion import Blocks, add
 from dask_coop.graph.histogram import tables
 from dask_coop.graph.layers import (
@@ -47,7 +47,6 @@ from dask_coop.graph.layers import (
     block_bytes,
     find_fan_in,
     joined,
-    trees,
 )
 from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
@@ -311,17 +310,8 @@ def _states(
     for index in product(*map(range, x.numblocks)):
         group = tuple(0 if d in axes else i for d, i in enumerate(index))
         groups.setdefault(group, []).append((lifted, *index))
-    length = 1
-    if len(arrays) == 1 and max(map(len, groups.values())) > limit:
-        length = run_length(x, block_bytes(op, x, axes))
-    if length > 1:
-        # Dask does not fuse layers that differ in this.
-        layer.concatenate = True
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
-    graph, last, remaining = trees(graph, lifted, op, groups, names, fan_in, limit)
-    if length > 1:
-        graph = combined_in_runs(graph, last, layer, length)
-    return graph, last, remaining
+    nbytes = block_bytes(op, x, axes)
+    return lifted_trees(layer, arrays, op, groups, names, fan_in, limit, nbytes)
 
 
 def _length(op: Operation, x: Array, axis: int) -> tuple[float]:

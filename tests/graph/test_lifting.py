@@ -78,7 +78,7 @@ def test_a_task_reads_and_lifts_several_chunks(tmp_path: Path, decoded: list[int
 
 def test_reductions_of_a_call_share_runs(tmp_path: Path, decoded: list[int]) -> None:
     x = dc.from_zarr(save(tmp_path))
-    several = dc.mean(x), dc.std(x, ddof=1), dc.argmax(x), dc.min(x, axis=(0, 1))
+    several = dc.mean(x), dc.std(x, ddof=1), dc.argmax(x), dc.histogram(x, 5, (0, 1))[0]
     assert runs(*several) == 5
     dask.compute(*several)
     assert len(decoded) == 20
@@ -89,7 +89,7 @@ def test_reductions_of_a_call_share_runs(tmp_path: Path, decoded: list[int]) -> 
     [
         lambda x: [x + 1],
         lambda x: [x, dc.cumsum(x, axis=0)],
-        lambda x: [dc.histogram(x, 5, (0, 1))[0], da.nansum(x)],
+        lambda x: [dc.histogram(x, 5, (0, 1), weights=x)[0], da.nansum(x)],
     ],
 )
 def test_chunks_that_others_need_are_read_once(
@@ -130,6 +130,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "pairs of states": lambda x: dc.mean(x, split_every=2),
     "topk": lambda x: dc.topk(x, 3, axis=0),
     "distinct": lambda x: dc.unique(x),
+    "histogram": lambda x: dc.histogram(x, 5, (0, 1))[0],
+    "histogram by line": lambda x: dc.histogram(x, 5, (0, 1), axis=1)[0],
+    "median": dc.nanmedian,
     "ufunc": lambda x: dc.reduce(x, np.maximum),
 }
 

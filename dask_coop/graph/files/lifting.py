@@ -23,7 +23,7 @@ import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import dask
@@ -39,6 +39,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.graph import tasks
 from dask_coop.graph.fusion import Blocks
+from dask_coop.graph.layers import trees
 from dask_coop.graph.tasks import Graph, refs
 from dask_coop.graph.threads import configured
 
@@ -61,12 +62,15 @@ class Lift(NamedTuple):
 
     Attributes
     ----------
+    function : callable
+        `tasks.lift` or `tasks.count`.
     arguments : dict
-        Those of `tasks.lift` that are the same for all blocks.
+        Those that are the same for all blocks.
     origins : list of Origin
         The origin of each block; empty if the operation needs none.
     """
 
+    function: Callable[..., State]
     arguments: dict[str, Any]
     origins: list[Origin]
 
@@ -119,27 +123,46 @@ def run_length(x: Array, state_bytes: float) -> int:
     return max(1, min(RUN_BYTES // nbytes, most))
 
 
-def combined_in_runs(
-    graph: HighLevelGraph, last: str, lifts: Blocks, length: int
-) -> HighLevelGraph:
-    """Return a graph whose layer `last` combines states of runs when it is culled.
+def lifted_trees(
+    lifts: Blocks,
+    inputs: Sequence[Any],
+    op: Operation,
+    groups: dict[Key, list[Key]],
+    names: tuple[str, str],
+    fan_in: int,
+    limit: int,
+    state_bytes: float,
+) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
+    """Return a graph with a layer that lifts blocks and a tree on each group of their states.
 
     Parameters
     ----------
-    graph : HighLevelGraph
-    last : str
     lifts : Blocks
-        The layer that lifts blocks, which Dask must not fuse with the one that reads them.
-    length : int
-        The most blocks of a run.
+        A layer of `tasks.lift` or `tasks.count`.
+    inputs : sequence of Array or Delayed
+        All that it needs.
+    op, groups, names, fan_in, limit
+        As for `layers.trees`, whose results these are.
+    state_bytes : float
+        As for `run_length`.
     """
-    reads = graph.layers[lifts.indices[0][0]]
-    original, key = _ORIGINAL + reads.output, (f"{_ORIGINAL}{last}",)
-    # So that `Data` is culled later, also where other layers are in the place of `Reads`.
-    mapping = {**graph.layers[last], key: Alias(key, original)}
-    layer = Combines(mapping, last, reads, lifts, length)
-    below = {**graph.dependencies, last: {lifts.output, original}}
-    return HighLevelGraph({**graph.layers, last: layer}, below)
+    length = 1
+    if len(inputs) == 1 and max(map(len, groups.values())) > limit:
+        length = run_length(inputs[0], state_bytes)
+    if length > 1:
+        # Dask does not fuse layers that differ in this.
+        lifts.concatenate = True
+    graph = HighLevelGraph.from_collections(lifts.output, lifts, dependencies=inputs)
+    graph, last, remaining = trees(graph, lifts.output, op, groups, names, fan_in, limit)
+    if length > 1:
+        reads = graph.layers[inputs[0].name]
+        original, key = _ORIGINAL + reads.output, (f"{_ORIGINAL}{last}",)
+        # So that `Data` is culled later, also where other layers are in the place of `Reads`.
+        mapping = {**graph.layers[last], key: Alias(key, original)}
+        layer = Combines(mapping, last, reads, lifts, length)
+        below = {**graph.dependencies, last: {lifts.output, original}}
+        graph = HighLevelGraph({**graph.layers, last: layer}, below)
+    return graph, last, remaining
 
 
 # Layers.
@@ -182,10 +205,11 @@ class Combines(MaterializedLayer):  # type: ignore[misc]
 
     def lift(self, run: Sequence[Key]) -> Lift:
         """Return how the blocks of a run are lifted."""
-        keywords = self.lifts.task.kwargs.items()
-        arguments = {name: value for name, value in keywords if not isinstance(value, TaskRef)}
+        task = self.lifts.task
+        arguments = {k: value for k, value in task.kwargs.items() if not isinstance(value, TaskRef)}
         # The origins of blocks are all that differs.
-        return Lift(arguments, [of[index] for of in self.lifts.io_deps.values() for index in run])
+        origins = [of[index] for of in self.lifts.io_deps.values() for index in run]
+        return Lift(task.func, arguments, origins)
 
 
 class Reads(Blockwise):  # type: ignore[misc]
@@ -308,9 +332,12 @@ def lift_run(
     """
     states: list[list[State]] = [[] for _ in lifts]
     for n, block in enumerate(source.lend(places)):
-        for of, (arguments, origins) in zip(states, lifts, strict=True):
-            origin = origins[n] if origins else None
-            state = tasks.lift(block=block, origin=origin, **arguments)
+        for of, (function, arguments, origins) in zip(states, lifts, strict=True):
+            if function is tasks.count:
+                state = function(block, **arguments)
+            else:
+                origin = origins[n] if origins else None
+                state = function(block=block, origin=origin, **arguments)
             of.append(tuple(_kept(field, block) for field in state))
     return states
 
