@@ -24,7 +24,8 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import require_room
+from dask_coop.algebra.bins import Grid, require_room
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.strategies import AUTO, HISTOGRAM
@@ -132,7 +133,8 @@ def tables(
     for index in itertools.product(*map(range, x.numblocks)):
         kept = tuple(i for d, i in enumerate(index) if d not in axes)
         groups.setdefault(kept, []).append((lifted, *index))
-    entries = 1 if lazy else math.prod(grid.shape)
+    # Tables of integers are as long as the largest says.
+    entries = math.prod(grid.shape) if isinstance(grid, Grid | Digits) else math.nan
     inputs, nbytes = [*arrays, *lazy.values()], block_bytes(op, x, axes, entries)
     graph, state, groups = lifted_trees(layer, inputs, op, groups, names, fan_in, fan_in, nbytes)
     below = {state}.union(*(delayed.__dask_layers__() for delayed in lazy.values()))
