@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from dask._task_spec import convert_legacy_graph
 from dask.base import is_dask_collection
+from dask.highlevelgraph import Layer
 from dask.task_spec import Alias, DataNode, Task
 from dask.utils import ensure_dict, format_bytes, key_split
 
@@ -49,6 +50,7 @@ from dask_coop.graph import (
     windows,
 )
 from dask_coop.graph.files import writing
+from dask_coop.graph.files.lifting import Combines, combine_runs, lift_run
 from dask_coop.graph.sorting import exchange
 from dask_coop.graph.tasks import (
     KINDS,
@@ -74,6 +76,7 @@ from dask_coop.graph.tasks import (
 
 #: Steps that join the operation that takes their states; other steps have its token in their names.
 _STEPS = {LiftTask, CombineTask, grouped.lift, grouped.lift_lazy, tables.merge_tables}
+_STEPS |= {lift_run, combine_runs}
 #: The modules of functions that Dask puts between tasks that it fuses.
 _BETWEEN = ("dask._expr", "dask._task_spec")
 _KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
@@ -156,16 +159,16 @@ def explain(x: Any) -> Explanation:
             f"explain takes lazy results, got {type(x).__name__} with nothing lazy in it"
         )
     graph: dict[Any, Any] = {}
-    kinds: dict[str, str] = {}
+    layers: dict[str, Layer] = {}
     for collection in collections:
         graph |= ensure_dict(collection.__dask_graph__())
-        kinds |= _kinds(collection)
+        layers |= _layers(collection)
     graph = transfer.with_readings(convert_legacy_graph(graph))
     # Fused tasks may hold fused tasks.
     while any(map(is_fused, graph.values())):
         graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
         graph = transfer.with_readings(graph)
-    return Explanation(_rows(graph, kinds))
+    return Explanation(_rows(graph, layers))
 
 
 def _collections(x: Any) -> Iterator[Any]:
@@ -176,16 +179,17 @@ def _collections(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _kinds(collection: Any) -> dict[str, str]:
-    """Return the kind of chunks of each array in a graph, by its name; empty if unknown."""
-    kinds = {}
+def _layers(collection: Any) -> dict[str, Layer]:
+    """Return the layers of a graph by their names."""
     plan = getattr(collection, "_expr", None)
     graphs = [collection.__dask_graph__()] if plan is None else map(held_graph, plan.walk())
-    for graph in graphs:
-        for name, layer in getattr(graph, "layers", {}).items():
-            module = (layer.collection_annotations or {}).get("chunk_type", "").partition(".")[0]
-            kinds[name] = _KINDS.get(module, "")
-    return kinds
+    return {name: layer for graph in graphs for name, layer in getattr(graph, "layers", {}).items()}
+
+
+def _kind(layer: Layer | None) -> str:
+    """Return the kind of chunks of the array that a layer makes; empty if unknown."""
+    known = getattr(layer, "collection_annotations", None) or {}
+    return _KINDS.get(known.get("chunk_type", "").partition(".")[0], "")
 
 
 class _Groups:
@@ -255,7 +259,7 @@ class _Groups:
         return same or {kind_of(node) or _function(node) for node in self.nodes[other]} <= _STEPS
 
 
-def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
+def _rows(graph: Mapping[Any, Any], layers: Mapping[str, Layer]) -> Iterator[Row]:
     groups = _Groups(graph)
     left = {name: cause for name in groups.nodes if (cause := recall(name))}
     # The arrays whose chunks are read onto GPUs.
@@ -273,12 +277,16 @@ def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
         if not groups.ours.isdisjoint(names):
             # An operation has the name of its last steps, which no other step needs.
             last = [name for name in names if name not in needed] or names
-            known = (kinds[name] for name in (*last, *sorted(needed)) if kinds.get(name))
+            known = filter(None, (_kind(layers.get(name)) for name in (*last, *sorted(needed))))
             title = ", ".join(dict.fromkeys(map(key_split, last)))
             if target := _target(tasks):
                 yield _writes(title, target, tasks)
                 continue
-            yield Row(title, "dask_coop", _method(tasks), _elements(tasks, next(known, "")))
+            how = _method(tasks)
+            lengths = [of.length for name in names if type(of := layers.get(name)) is Combines]
+            if lengths:
+                how += f"; one reads and lifts up to {max(lengths)} chunks that nothing else needs"
+            yield Row(title, "dask_coop", how, _elements(tasks, next(known, "")))
         elif cause := next(filter(None, map(left.get, names)), None):
             how = f"{cause.function} of dask.array; {_count(len(tasks), 'task')}"
             yield Row(cause.function, "Dask", how, cause.cause)
@@ -382,6 +390,11 @@ def _method(tasks: list[Any]) -> str:
     calls: dict[Any, list[Any]] = defaultdict(list)
     for task in tasks:
         calls[_function(task)].append(task)
+    if runs := calls.get(lift_run):
+        chunks_of_runs = _count(sum(len(task.kwargs["places"]) for task in runs), "chunk")
+        return (
+            f"tree over {chunks_of_runs}, which {_count(len(runs), 'task')} read and lift; {count}"
+        )
     if how := _of_groups(calls) or _of_series(calls, len(_of_kind(tasks, LiftTask))):
         return f"{how}; {count}"
     if products := calls[matmul.multiply]:

@@ -20,6 +20,7 @@ from dask_coop.files.stored import StoredArray
 from dask_coop.files.target import StoredTarget, aligned, folder_of, write_unit
 from dask_coop.graph import config
 from dask_coop.graph.files import writing
+from dask_coop.graph.files.lifting import readable_in_runs
 from dask_coop.graph.transfer import configured
 
 
@@ -115,13 +116,14 @@ def from_zarr(
         previous_chunks=stored.chunks,
     )
     stored.is_cut = stored.is_cut_by(sizes)
-    return from_array(
+    x = from_array(
         stored,
         sizes,
         name=name or f"from-zarr-{tokenize(stored, sizes)}",
         meta=np.empty((0,) * stored.ndim, stored.dtype),
         inline_array=inline_array,
     )
+    return readable_in_runs(x)
 
 
 def _open(

@@ -80,6 +80,11 @@ class Layout:
     fill: Any
     shards: Shards | None
 
+    @property
+    def lends(self) -> bool:
+        """Whether cells are objects that are decoded to the elements of the array."""
+        return self.shards is None and self.chain.fills and self.chain.dtype == self.dtype
+
 
 def layout_of_zarr(array: Any) -> Layout:
     """Return the layout of a Zarr array.

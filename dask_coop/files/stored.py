@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import accumulate, product, repeat
@@ -31,6 +31,9 @@ from dask_coop.files.stores import LocalFiles, Request, ZarrStore, scratch
 GAP_BYTES = 64 << 10
 REQUEST_BYTES = 8 << 20
 
+
+#: The number of the buffer of a thread for elements; those of bytes are 0, 1 and 2.
+_LENT = 3
 
 #: The files of the metadata of an array, of either format.
 _METADATA = ("zarr.json", ".zarray")
@@ -145,11 +148,26 @@ class StoredArray:
 
     def __getitem__(self, index: Any) -> Any:
         """Return elements; Zarr itself has indices other than slices and integers."""
+        return self._read(index, np.empty)
+
+    def lend(self, indices: Sequence[tuple[slice, ...]]) -> Generator[Any]:
+        """Yield the elements at each index, in memory of this thread that the next ones take."""
+        layout, cells = self._layout, None
+        if layout is not None and layout.lends and reader() is None:
+            cells = _whole(indices, layout.chain.shape)
+        if layout is None or cells is None:
+            for index in indices:
+                yield self._read(index, _lent)
+            return
+        with closing(Reading(self.source, layout, None, False).lend(cells)) as blocks:
+            yield from blocks
+
+    def _read(self, index: Any, empty: Callable[..., Any]) -> Any:
         taken = None if self._layout is None else selected(index, self.shape)
         if self._layout is None or taken is None:
             return self.array[index]
         ranges, steps = taken
-        out = elements(self.source, self._layout, ranges, self.is_cut)
+        out = elements(self.source, self._layout, ranges, self.is_cut, empty)
         # With an ellipsis, because a scalar of bytes or characters would have a dtype of its own.
         return out[(*steps, ...)]
 
@@ -188,8 +206,29 @@ def reader() -> Reader | None:
     return _onto.reader
 
 
+def _lent(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    """Return an array in memory that this thread uses for the next one."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    return scratch(_LENT, nbytes).view(dtype).reshape(shape)
+
+
+def _whole(indices: Iterable[tuple[slice, ...]], cell: tuple[int, ...]) -> Any:
+    """Return the numbers of the cells that blocks are, at some slices; None if one is another."""
+    numbers = []
+    for index in indices:
+        sides = [(s.start, s.stop, n) for s, n in zip(index, cell, strict=True)]
+        if any(end - begin != n or begin % n for begin, end, n in sides):
+            return None
+        numbers.append(tuple(begin // n for begin, _, n in sides))
+    return numbers
+
+
 def elements(
-    source: LocalFiles | ZarrStore, layout: Layout, ranges: list[range], is_cut: bool
+    source: LocalFiles | ZarrStore,
+    layout: Layout,
+    ranges: list[range],
+    is_cut: bool,
+    empty: Callable[..., Any] = np.empty,
 ) -> Any:
     """Return elements of a stored array, a NumPy array or one of this thread's reader.
 
@@ -201,10 +240,12 @@ def elements(
         Those along each axis.
     is_cut : bool
         Whether other tasks need other elements of the same cells.
+    empty : callable
+        Makes the array, of a shape and dtype.
     """
     if _onto.reader and (out := _onto.reader.read(source, layout, ranges)) is not None:
         return out
-    out = np.empty([*map(len, ranges)], layout.dtype)
+    out = empty([*map(len, ranges)], layout.dtype)
     if out.size:
         Reading(source, layout, out, is_cut).run(ranges)
     return out
@@ -300,6 +341,27 @@ class Reading:
             for cell, elements in self._decoded(cells):
                 self._put(cell, elements)
             self._rate.decoded += self._out.nbytes
+
+    def lend(self, numbers: Sequence[tuple[int, ...]]) -> Generator[Any]:
+        """Yield the elements of whole cells, in memory of this thread that the next ones take."""
+        chain, key, most = self._chain, self._layout.key, self._chain.most
+        block = _lent(chain.shape, chain.dtype)
+        room = block.reshape(-1).view("u1")
+        # A decoder must not write where it reads.
+        into = room if chain.is_plain else None
+        requests = [Request(key(number), out=into, most=most) for number in numbers]
+        with added(self._source.name) as self._rate, closing(self._read(requests)) as answers:
+            for data, request in zip(answers, requests, strict=True):
+                if data is None:
+                    block[...] = self._layout.fill
+                else:
+                    with blaming(self._source.name, request.key):
+                        chain.decode(data, room, scratch)
+                self._rate.decoded += block.nbytes
+                start = perf_counter()
+                yield block
+                # The caller's time is not that of decoding.
+                self._rate.decoding -= perf_counter() - start
 
     def _is_shared(self, files: LocalFiles, cell: Cell) -> bool:
         """Copy a cell that other tasks need, too, into the result; return False for other cells."""

@@ -101,9 +101,11 @@ def read_into(data: Bytes, descriptor: int, begin: int) -> None:
         done += n
 
 
-def bytes_at(descriptor: int, begin: int, nbytes: int, out: Bytes | None) -> Bytes:
+def bytes_at(
+    descriptor: int, begin: int, nbytes: int, out: Bytes | None, size: int | None = None
+) -> Bytes:
     """Return bytes of a file, in `out` if it has as many, else in a buffer of this thread."""
-    size = os.fstat(descriptor).st_size
+    size = os.fstat(descriptor).st_size if size is None else size
     if begin + nbytes > size:
         raise ValueError(f"bytes {begin:,} to {begin + nbytes:,} are needed of {size:,}")
     data = out if out is not None and out.nbytes == nbytes else scratch(0, nbytes)
@@ -148,7 +150,7 @@ class LocalFiles:
             nbytes = max(0, size - begin) if nbytes is None else nbytes
             if most is not None and nbytes > most:
                 raise ValueError(f"{nbytes:,} bytes are stored, and no more than {most:,} can be")
-            return bytes_at(descriptor, begin, nbytes, out)
+            return bytes_at(descriptor, begin, nbytes, out, size)
         except IsADirectoryError:
             return None
         finally:

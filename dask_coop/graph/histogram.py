@@ -24,14 +24,16 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import require_room
+from dask_coop.algebra.bins import Grid, require_room
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.strategies import AUTO, HISTOGRAM
 from dask_coop.errors import Declined
 from dask_coop.graph import config, executor, tasks
+from dask_coop.graph.files.lifting import lifted_trees
 from dask_coop.graph.fusion import Blocks
-from dask_coop.graph.layers import Key, Layer, array, block_bytes, find_fan_in, joined, trees
+from dask_coop.graph.layers import Key, Layer, array, block_bytes, find_fan_in, joined
 from dask_coop.graph.tasks import refs
 from dask_coop.graph.threads import shared, threads_for
 
@@ -127,12 +129,14 @@ def tables(
     arguments = {"op": op, **known, **shared(threads_for(x))}
     lifted = f"{name}-lift-{token}"
     layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **arguments)
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         kept = tuple(i for d, i in enumerate(index) if d not in axes)
         groups.setdefault(kept, []).append((lifted, *index))
-    graph, state, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
+    # Tables of integers are as long as the largest says.
+    entries = math.prod(grid.shape) if isinstance(grid, Grid | Digits) else math.nan
+    inputs, nbytes = [*arrays, *lazy.values()], block_bytes(op, x, axes, entries)
+    graph, state, groups = lifted_trees(layer, inputs, op, groups, names, fan_in, fan_in, nbytes)
     below = {state}.union(*(delayed.__dask_layers__() for delayed in lazy.values()))
     return graph, below, groups
 

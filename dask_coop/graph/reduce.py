@@ -15,11 +15,11 @@ This module only builds graphs; the functions of its tasks are in `dask_coop.gra
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
+from dask_coop.graph.files.lifting import lifted_trees
 from dask_coop.graph.fusion import Blocks, add
 from dask_coop.graph.histogram import tables
 from dask_coop.graph.layers import (
@@ -46,7 +47,6 @@ from dask_coop.graph.layers import (
     block_bytes,
     find_fan_in,
     joined,
-    trees,
 )
 from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
@@ -271,7 +271,7 @@ def folded(
     lifted = f"{name}-lift-{token}"
     layer = Blocks(lifted, x.ndim, lift, arrays, named)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=inputs)
-    keys: list[Key] = [(lifted, *index) for index in itertools.product(*map(range, x.numblocks))]
+    keys: list[Key] = [(lifted, *index) for index in product(*map(range, x.numblocks))]
     tree: Layer = {}
     level = 0
     while len(keys) > FAN_IN:
@@ -306,12 +306,12 @@ def _states(
     lifted = f"{names[0]}-lift-{names[1]}"
     arguments = {"op": op, "axes": axes, **shared(threads)}
     layer = Blocks(lifted, x.ndim, tasks.lift, (), inputs, **arguments)
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
     groups: dict[Key, list[Key]] = {}
-    for index in itertools.product(*map(range, x.numblocks)):
+    for index in product(*map(range, x.numblocks)):
         group = tuple(0 if d in axes else i for d, i in enumerate(index))
         groups.setdefault(group, []).append((lifted, *index))
-    return trees(graph, lifted, op, groups, names, fan_in, limit)
+    nbytes = block_bytes(op, x, axes)
+    return lifted_trees(layer, arrays, op, groups, names, fan_in, limit, nbytes)
 
 
 def _length(op: Operation, x: Array, axis: int) -> tuple[float]:

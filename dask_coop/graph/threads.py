@@ -59,14 +59,14 @@ def threads_for(x: Array) -> int:
         If ``coop.threads`` is neither "auto" nor a positive number.
     """
     threads = config.get("coop.threads", "auto", config.COUNT)
-    total = _configured() if threads == "auto" else threads
+    total = configured() if threads == "auto" else threads
     largest = math.prod(map(max, x.chunks))
     if total <= x.npartitions or not largest >= 2 * TILE or chunks.kind(x._meta) != "numpy":
         return 1
     return int(total // x.npartitions)
 
 
-def _configured() -> int:
+def configured() -> int:
     """Return how many threads Dask's configuration sets for Dask."""
     if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1

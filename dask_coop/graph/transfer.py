@@ -488,7 +488,7 @@ def _sources(x: Array) -> Iterator[Any]:
         values: Iterable[Any] = ()
         if isinstance(layer, Blockwise):
             values = (of for of, axes in layer.indices if axes is None)
-        elif type(layer) is MaterializedLayer and len(layer.mapping) == 1:
+        elif isinstance(layer, MaterializedLayer) and len(layer.mapping) == 1:
             values = layer.mapping.values()
         yield from (value.value if isinstance(value, DataNode) else value for value in values)
 
