@@ -49,7 +49,7 @@ from dask_coop.graph import tasks
 from dask_coop.graph.fusion import add, owners
 from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.tasks import refs
-from dask_coop.graph.threads import move_by_threads, shared, threads_for
+from dask_coop.graph.threads import lift_by_threads, move_by_threads, shared, threads_for
 
 
 def move(x: Array, window: Window, ahead: int, name: str) -> Array:
@@ -238,7 +238,7 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
 
     Deviations are from the exact mean, because kernels combine means that are rounded.
     """
-    count, mean, m2 = tasks.lift(op=op, axes=axes, block=block, threads=threads)
+    count, mean, m2 = lift_by_threads(op, block, axes, None, threads)
     with np.errstate(all="ignore"):
         # Small states of CuPy chunks are on the host.
         beside = chunks.asarray(np.expand_dims(mean, axes), chunks.kind(block))
