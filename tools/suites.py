@@ -84,6 +84,24 @@ def from_package(package: str) -> Callable[[Path], Path]:
     return find
 
 
+def from_git(repository: str, commit: str) -> Callable[[Path], Path]:
+    """Return a function that clones a commit of a repository, with its submodules."""
+
+    def find(folder: Path) -> Path:
+        root = folder / repository.rpartition("/")[2]
+        for command in (
+            ["clone", "-q", "--no-checkout", f"https://github.com/{repository}", str(root)],
+            ["-C", str(root), "checkout", "-q", commit],
+            ["-C", str(root), "submodule", "-q", "update", "--init"],
+        ):
+            done = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"git does not get {repository}: {done.stderr.strip()[-500:]}")
+        return root
+
+    return find
+
+
 _UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
 _WARNING = "a product that overflows between chunks gives no warning"
 _WHOLE = "all elements of several chunks have quantiles"
@@ -95,6 +113,7 @@ _HALF = "results of float16 are float16"
 _NO_ELEMENT = "no element has no median"
 _LAST = "NaN has no rank"
 _WORDS = "the same is said in other words"
+_BYTES = "the warning is ours, and has the bytes that are computed in memory"
 
 SUITES = {
     suite.name: suite
@@ -115,7 +134,11 @@ SUITES = {
             from_package("dask"),
             tuple(
                 f"dask/array/tests/test_{name}.py"
-                for name in ("reductions", "routines", "percentiles", "stats")
+                for name in (
+                    *("reductions", "routines", "percentiles", "stats", "overlap", "masked"),
+                    *("slicing", "linalg", "array_function", "array_core", "creation", "reshape"),
+                    *("sparse", "ufunc", "wrap"),
+                )
             ),
             {
                 "test_array_cumreduction_axis[blelloch-None-False-cumprod]": _WARNING,
@@ -135,6 +158,10 @@ SUITES = {
                 "test_histogramdd_raises_incompat_sample_chunks": _CHUNKS,
                 "test_histogramdd_raises_incompat_multiarg_chunks": _CHUNKS,
                 "test_histogramdd_raises_incompat_weight_chunks": _CHUNKS,
+                "test_array_notimpl_function_dask[*]": _BYTES,
+                "test_full_detects_da_dtype": _BYTES,
+                "test_non_existent_func": "numpy.sort is lazy, and warns of nothing",
+                "test_argwhere_reshaping_not_concatenating_chunks": "rows of indices are whole",
             },
         ),
         Suite(
@@ -145,7 +172,7 @@ SUITES = {
                 f"xarray/tests/test_{name}.py"
                 for name in (
                     *("dask", "duck_array_ops", "groupby", "rolling", "computation"),
-                    *("interp", "missing", "weighted"),
+                    *("interp", "missing", "weighted", "coarsen", "dataarray", "dataset"),
                 )
             ),
             {
@@ -212,6 +239,56 @@ SUITES = {
                 "test_histogram[0-1-5-*-True-ind*]": _ABSENT,
             },
             plugin="of_dask_image",
+        ),
+        Suite(
+            "xskillscore",
+            ("xskillscore",),
+            from_sdist("xskillscore", ""),
+            tuple(
+                f"xskillscore/tests/test_{name}.py"
+                for name in ("comparative", "contingency", "deterministic", "probabilistic")
+            ),
+            {},
+        ),
+        Suite(
+            "climpred",
+            ("climpred",),
+            from_package("climpred"),
+            tuple(
+                f"climpred/tests/test_{name}.py"
+                for name in (
+                    *("HindcastEnsemble_class", "PerfectModelEnsemble_class", "bias_removal"),
+                    *("compute_dims", "metrics_perfect", "probabilistic", "reference"),
+                    *("uninitialized", "valid_time"),
+                )
+            ),
+            {},
+            support=("for_climpred",),
+            every=10,
+        ),
+        Suite(
+            "xarray-spatial",
+            ("xarray-spatial",),
+            from_package("xrspatial"),
+            tuple(
+                f"xrspatial/tests/test_{name}.py"
+                for name in ("zonal", "classify", "focal", "multispectral", "terrain")
+            ),
+            {},
+        ),
+        Suite(
+            "array-api-compat",
+            ("array-api-compat", "ndindex", "pytest-json-report"),
+            from_git("data-apis/array-api-tests", "55fcc60179efa2680ddd6cd926ddf17b83530e2b"),
+            tuple(
+                f"array_api_tests/test_{name}.py"
+                for name in (
+                    *("statistical_functions", "searching_functions", "set_functions"),
+                    *("sorting_functions", "utility_functions"),
+                )
+            ),
+            {},
+            support=("for_array_api",),
         ),
     )
 }
