@@ -102,18 +102,20 @@ def from_git(repository: str, commit: str) -> Callable[[Path], Path]:
     return find
 
 
-_UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
-_WARNING = "a product that overflows between chunks gives no warning"
-_WHOLE = "all elements of several chunks have quantiles"
-_COMPLEX = "NumPy's variance of complex numbers as floats loses half a mean"
-_CHUNKS = "what is in other chunks is rechunked"
-_SHAPES = "positions of an array of labels have its shape, which SciPy turns around or flattens"
-_ABSENT = "histograms are an array of counts, and of zeros for a label without elements"
+_BLOCKS = "a test of the blocks that flox makes, of which ours makes none"
+_RESULT = "theirs raises an error, ours has the result"
+_WARNING = "no warning of a product that overflows between chunks"
+_COMPLEX = "NumPy's variance of complex numbers with dtype=float has a mean without imaginary part"
+_SHAPES = "positions of an array of labels have its shape; SciPy's are transposed or flat"
+_ABSENT = "histograms are one array, with zeros for a label without elements; theirs are objects"
 _HALF = "results of float16 are float16"
 _NO_ELEMENT = "no element has no median"
 _LAST = "NaN has no rank"
-_WORDS = "the same is said in other words"
-_BYTES = "the warning is ours, and has the bytes that are computed in memory"
+_WORDS = "an error in other words"
+_ROWS = "an index along three axes is in one chunk, theirs is in three"
+_BYTES = "a warning in other words: ours has the bytes that are computed in memory"
+_LAST_ELEMENT = "a mean with alpha of 1 is the last element, as in pandas"
+
 
 SUITES = {
     suite.name: suite
@@ -124,8 +126,8 @@ SUITES = {
             from_sdist("flox", "tests"),
             ("tests/test_core.py",),
             {
-                "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
-                "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
+                "test_1d_blockwise_sort_optimization": _BLOCKS,
+                "test_groupby_scan_blockwise_auto_rechunk": _BLOCKS,
             },
         ),
         Suite(
@@ -145,23 +147,23 @@ SUITES = {
                 "test_array_cumreduction_axis[blelloch-None-False-nancumprod]": _WARNING,
                 "test_array_cumreduction_axis[blelloch-None-True-cumprod]": _WARNING,
                 "test_array_cumreduction_axis[blelloch-None-True-nancumprod]": _WARNING,
-                "test_empty_chunk_nanmin_nanmax[nanmin]": _UNKNOWN,
-                "test_empty_chunk_nanmin_nanmax[nanmax]": _UNKNOWN,
-                "test_quantile_func_family_with_axis_none[quantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanquantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanpercentile]": _WHOLE,
+                "test_empty_chunk_nanmin_nanmax[nanmin]": _RESULT,
+                "test_empty_chunk_nanmin_nanmax[nanmax]": _RESULT,
+                "test_quantile_func_family_with_axis_none[quantile]": _RESULT,
+                "test_quantile_func_family_with_axis_none[nanquantile]": _RESULT,
+                "test_quantile_func_family_with_axis_none[nanpercentile]": _RESULT,
                 "test_reductions_1D[c8]": _COMPLEX,
                 "test_reductions_2D[c8]": _COMPLEX,
-                "test_histogram_bin_range_raises[10-None]": "a range is found",
-                "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
-                "test_bias_raises": "skew and kurtosis without bias exist",
-                "test_histogramdd_raises_incompat_sample_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_multiarg_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_weight_chunks": _CHUNKS,
+                "test_histogram_bin_range_raises[10-None]": _RESULT,
+                "test_histogram_delayed_n_bins_raises_with_density": _RESULT,
+                "test_bias_raises": _RESULT,
+                "test_histogramdd_raises_incompat_sample_chunks": _RESULT,
+                "test_histogramdd_raises_incompat_multiarg_chunks": _RESULT,
+                "test_histogramdd_raises_incompat_weight_chunks": _RESULT,
                 "test_array_notimpl_function_dask[*]": _BYTES,
                 "test_full_detects_da_dtype": _BYTES,
                 "test_non_existent_func": "numpy.sort is lazy, and warns of nothing",
-                "test_argwhere_reshaping_not_concatenating_chunks": "rows of indices are whole",
+                "test_argwhere_reshaping_not_concatenating_chunks": _ROWS,
             },
         ),
         Suite(
@@ -176,8 +178,8 @@ SUITES = {
                 )
             ),
             {
-                "test_reduce": "medians of all elements of several chunks exist",
-                "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
+                "test_reduce": _RESULT,
+                "test_interpolate_dask_raises_for_invalid_chunk_dim": _RESULT,
             },
         ),
         Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
@@ -202,8 +204,8 @@ SUITES = {
                     f"test_numerical_results_identical[{name}-*]": _HALF
                     for name in ("nansum", "nanmean", "nanstd", "nanvar", "move_mean")
                 },
-                "test_move_exp_inf": "a mean with alpha of 1 is the last element, as pandas'",
-                "test_move_exp_nanmean_nan": "a mean with alpha of 1 is the last, as pandas'",
+                "test_move_exp_inf": _LAST_ELEMENT,
+                "test_move_exp_nanmean_nan": _LAST_ELEMENT,
                 "test_move_min_count_greater_than_window[*-move_mean]": _WORDS,
                 "test_nanquantile_errors[*]": _WORDS,
             },
