@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 import upstream
+
+from benchmarks.systems import others
 
 #: Tests of a few seconds, and functions that they call, which are then ours. `make upstream` runs
 #: all.
@@ -47,3 +52,17 @@ def test_named_differences_that_pass_are_errors() -> None:
     new, gone = upstream.judge(suite, ["a_test.py::test_push", "a_test.py::test_move"], whole=True)
     assert new == ["a_test.py::test_move"]
     assert gone == [name for name in suite.differences if name != "test_push"]
+
+
+def test_the_page_counts_differences_by_reason(tmp_path: Path) -> None:
+    known = {"test_a[*]": "why", "test_b": "why"}
+    suite = replace(upstream.SUITES["dask"], differences=known, every=4)
+    outcome = upstream.Outcome(Counter(passed=1300, failed=4), served=Counter(sum=4, mean=3))
+    results = tmp_path / "suites.json"
+    for _ in range(2):
+        differing = ["a.py::test_a[1]", "a.py::test_a[2]", "a.py::test_b", "a.py::test_c"]
+        upstream.keep(suite, outcome, differing, results)
+    (row,) = json.loads(results.read_text())
+    *_, last = others.suites([row]).splitlines()
+    dask = version("dask")
+    assert last == f"| dask {dask}, one in 4 | 1,300 | 7 | 3: why; 1: not explained |"
