@@ -84,17 +84,38 @@ def from_package(package: str) -> Callable[[Path], Path]:
     return find
 
 
-_UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
-_WARNING = "a product that overflows between chunks gives no warning"
-_WHOLE = "all elements of several chunks have quantiles"
-_COMPLEX = "NumPy's variance of complex numbers as floats loses half a mean"
-_CHUNKS = "what is in other chunks is rechunked"
-_SHAPES = "positions of an array of labels have its shape, which SciPy turns around or flattens"
-_ABSENT = "histograms are an array of counts, and of zeros for a label without elements"
+def from_git(repository: str, commit: str) -> Callable[[Path], Path]:
+    """Return a function that clones a commit of a repository, with its submodules."""
+
+    def find(folder: Path) -> Path:
+        root = folder / repository.rpartition("/")[2]
+        for command in (
+            ["clone", "-q", "--no-checkout", f"https://github.com/{repository}", str(root)],
+            ["-C", str(root), "checkout", "-q", commit],
+            ["-C", str(root), "submodule", "-q", "update", "--init"],
+        ):
+            done = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"git does not get {repository}: {done.stderr.strip()[-500:]}")
+        return root
+
+    return find
+
+
+_BLOCKS = "a test of the blocks that flox makes, of which ours makes none"
+_RESULT = "theirs raises an error, ours has the result"
+_WARNING = "no warning of a product that overflows between chunks"
+_COMPLEX = "NumPy's variance of complex numbers with dtype=float has a mean without imaginary part"
+_SHAPES = "positions of an array of labels have its shape; SciPy's are transposed or flat"
+_ABSENT = "histograms are one array, with zeros for a label without elements; theirs are objects"
 _HALF = "results of float16 are float16"
-_NO_ELEMENT = "no element has no median"
-_LAST = "NaN has no rank"
-_WORDS = "the same is said in other words"
+_PLACES = "places of infinity and not of NaN beside it; those of float16 are float32"
+_LAST = "a line with NaN has no ranks, as in SciPy"
+_WORDS = "an error in other words"
+_ROWS = "an index along three axes is in one chunk, theirs is in three"
+_BYTES = "a warning in other words: ours has the bytes that are computed in memory"
+_LAST_ELEMENT = "a mean with alpha of 1 is the last element, as in pandas"
+
 
 SUITES = {
     suite.name: suite
@@ -105,8 +126,8 @@ SUITES = {
             from_sdist("flox", "tests"),
             ("tests/test_core.py",),
             {
-                "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
-                "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
+                "test_1d_blockwise_sort_optimization": _BLOCKS,
+                "test_groupby_scan_blockwise_auto_rechunk": _BLOCKS,
             },
         ),
         Suite(
@@ -115,26 +136,34 @@ SUITES = {
             from_package("dask"),
             tuple(
                 f"dask/array/tests/test_{name}.py"
-                for name in ("reductions", "routines", "percentiles", "stats")
+                for name in (
+                    *("reductions", "routines", "percentiles", "stats", "overlap", "masked"),
+                    *("slicing", "linalg", "array_function", "array_core", "creation", "reshape"),
+                    *("sparse", "ufunc", "wrap"),
+                )
             ),
             {
                 "test_array_cumreduction_axis[blelloch-None-False-cumprod]": _WARNING,
                 "test_array_cumreduction_axis[blelloch-None-False-nancumprod]": _WARNING,
                 "test_array_cumreduction_axis[blelloch-None-True-cumprod]": _WARNING,
                 "test_array_cumreduction_axis[blelloch-None-True-nancumprod]": _WARNING,
-                "test_empty_chunk_nanmin_nanmax[nanmin]": _UNKNOWN,
-                "test_empty_chunk_nanmin_nanmax[nanmax]": _UNKNOWN,
-                "test_quantile_func_family_with_axis_none[quantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanquantile]": _WHOLE,
-                "test_quantile_func_family_with_axis_none[nanpercentile]": _WHOLE,
+                "test_empty_chunk_nanmin_nanmax[nanmin]": _RESULT,
+                "test_empty_chunk_nanmin_nanmax[nanmax]": _RESULT,
+                "test_quantile_func_family_with_axis_none[quantile]": _RESULT,
+                "test_quantile_func_family_with_axis_none[nanquantile]": _RESULT,
+                "test_quantile_func_family_with_axis_none[nanpercentile]": _RESULT,
                 "test_reductions_1D[c8]": _COMPLEX,
                 "test_reductions_2D[c8]": _COMPLEX,
-                "test_histogram_bin_range_raises[10-None]": "a range is found",
-                "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
-                "test_bias_raises": "skew and kurtosis without bias exist",
-                "test_histogramdd_raises_incompat_sample_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_multiarg_chunks": _CHUNKS,
-                "test_histogramdd_raises_incompat_weight_chunks": _CHUNKS,
+                "test_histogram_bin_range_raises[10-None]": _RESULT,
+                "test_histogram_delayed_n_bins_raises_with_density": _RESULT,
+                "test_bias_raises": _RESULT,
+                "test_histogramdd_raises_incompat_sample_chunks": _RESULT,
+                "test_histogramdd_raises_incompat_multiarg_chunks": _RESULT,
+                "test_histogramdd_raises_incompat_weight_chunks": _RESULT,
+                "test_array_notimpl_function_dask[*]": _BYTES,
+                "test_full_detects_da_dtype": _BYTES,
+                "test_non_existent_func": "numpy.sort is lazy, and warns of nothing",
+                "test_argwhere_reshaping_not_concatenating_chunks": _ROWS,
             },
         ),
         Suite(
@@ -145,12 +174,12 @@ SUITES = {
                 f"xarray/tests/test_{name}.py"
                 for name in (
                     *("dask", "duck_array_ops", "groupby", "rolling", "computation"),
-                    *("interp", "missing", "weighted"),
+                    *("interp", "missing", "weighted", "coarsen", "dataarray", "dataset"),
                 )
             ),
             {
-                "test_reduce": "medians of all elements of several chunks exist",
-                "test_interpolate_dask_raises_for_invalid_chunk_dim": "ours takes such chunks",
+                "test_reduce": _RESULT,
+                "test_interpolate_dask_raises_for_invalid_chunk_dim": _RESULT,
             },
         ),
         Suite("xhistogram", ("xhistogram",), from_package("xhistogram"), ("xhistogram/test",), {}),
@@ -175,8 +204,8 @@ SUITES = {
                     f"test_numerical_results_identical[{name}-*]": _HALF
                     for name in ("nansum", "nanmean", "nanstd", "nanvar", "move_mean")
                 },
-                "test_move_exp_inf": "a mean with alpha of 1 is the last element, as pandas'",
-                "test_move_exp_nanmean_nan": "a mean with alpha of 1 is the last, as pandas'",
+                "test_move_exp_inf": _LAST_ELEMENT,
+                "test_move_exp_nanmean_nan": _LAST_ELEMENT,
                 "test_move_min_count_greater_than_window[*-move_mean]": _WORDS,
                 "test_nanquantile_errors[*]": _WORDS,
             },
@@ -191,11 +220,11 @@ SUITES = {
                 for name in ("move", "reduce", "nonreduce_axis", "input_modification", "list_input")
             ),
             {
-                "test_reduce[median]": _NO_ELEMENT,
-                "test_reduce[nanmedian]": _NO_ELEMENT,
                 "test_nonreduce_axis[rankdata]": _LAST,
                 "test_nonreduce_axis[push]": "without an axis, what is flat is filled",
                 "test_push": "limits are 1 or more",
+                "test_move[move_arg*]": _PLACES,
+                "test_move[move_rank]": "ranks of float16 are float32",
             },
             plugin="of_bottleneck",
         ),
@@ -212,6 +241,56 @@ SUITES = {
                 "test_histogram[0-1-5-*-True-ind*]": _ABSENT,
             },
             plugin="of_dask_image",
+        ),
+        Suite(
+            "xskillscore",
+            ("xskillscore",),
+            from_sdist("xskillscore", ""),
+            tuple(
+                f"xskillscore/tests/test_{name}.py"
+                for name in ("comparative", "contingency", "deterministic", "probabilistic")
+            ),
+            {},
+        ),
+        Suite(
+            "climpred",
+            ("climpred",),
+            from_package("climpred"),
+            tuple(
+                f"climpred/tests/test_{name}.py"
+                for name in (
+                    *("HindcastEnsemble_class", "PerfectModelEnsemble_class", "bias_removal"),
+                    *("compute_dims", "metrics_perfect", "probabilistic", "reference"),
+                    *("uninitialized", "valid_time"),
+                )
+            ),
+            {},
+            support=("for_climpred",),
+            every=10,
+        ),
+        Suite(
+            "xarray-spatial",
+            ("xarray-spatial",),
+            from_package("xrspatial"),
+            tuple(
+                f"xrspatial/tests/test_{name}.py"
+                for name in ("zonal", "classify", "focal", "multispectral", "terrain")
+            ),
+            {},
+        ),
+        Suite(
+            "array-api-compat",
+            ("array-api-compat", "ndindex", "pytest-json-report"),
+            from_git("data-apis/array-api-tests", "55fcc60179efa2680ddd6cd926ddf17b83530e2b"),
+            tuple(
+                f"array_api_tests/test_{name}.py"
+                for name in (
+                    *("statistical_functions", "searching_functions", "set_functions"),
+                    *("sorting_functions", "utility_functions"),
+                )
+            ),
+            {},
+            support=("for_array_api",),
         ),
     )
 }

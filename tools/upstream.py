@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,15 +28,22 @@ from suites import SUITES, Suite
 REPOSITORY = Path(__file__).parents[1]
 IN_PLACE = Path(__file__).parent / "in_place"
 
+#: The reason of a test that no list has.
+UNKNOWN = "not explained"
 
 #: Deselects all but one test of so many, chosen by its name, and expected failures.
 SHARE = """
+from fnmatch import fnmatchcase
 from zlib import crc32
 
 
 def pytest_collection_modifyitems(config, items):
-    every, named = {every!r}, {named!r}
-    run = [i for i in items if crc32(i.name.encode()) % every == 0 or i.name in named]
+    every, named = {every!r}, [name.replace("[", "[[]") for name in {named!r}]
+    run = [
+        i
+        for i in items
+        if crc32(i.name.encode()) % every == 0 or any(fnmatchcase(i.name, n) for n in named)
+    ]
     config.hook.pytest_deselected(items=[*{{*items}} - {{*run}}])
     items[:] = run
 """
@@ -107,29 +114,35 @@ def _read(report: Path) -> Outcome:
     return outcome
 
 
-def judge(suite: Suite, tests: Iterable[str], *, whole: bool) -> tuple[list[str], list[str]]:
+def known(suite: Suite, test: str) -> str | None:
+    """Return why we stand by a test that fails, if it is a known difference."""
+    name = test.rpartition("::")[2]
+    reasons = (why for one, why in suite.differences.items() if _fits(name, one))
+    return next(reasons, None)
+
+
+def judge(suite: Suite, tests: Sequence[str], *, whole: bool) -> tuple[list[str], list[str]]:
     """Return failures that are not known differences, and known differences that now pass."""
-    failed = {test: test.rpartition("::")[2] for test in tests}
-    new = [
-        test
-        for test, name in failed.items()
-        if not any(fnmatch.fnmatchcase(name, _plain(known)) for known in suite.differences)
-    ]
-    names = failed.values()
-    gone = [known for known in suite.differences if not fnmatch.filter(names, _plain(known))]
+    names = [test.rpartition("::")[2] for test in tests]
+    new = [test for test in tests if known(suite, test) is None]
+    gone = [one for one in suite.differences if not any(_fits(name, one) for name in names)]
     return new, gone if whole else []
 
 
-def _plain(pattern: str) -> str:
-    """Return a pattern in which brackets are those of a test's parameters."""
-    return pattern.replace("[", "[[]")
+def _fits(name: str, pattern: str) -> bool:
+    """Match a test's name, in which brackets are those of its parameters."""
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-def keep(suite: Suite, outcome: Outcome, path: Path) -> None:
-    """Put an outcome into a file of results, in place of that of the suite before."""
+def keep(suite: Suite, outcome: Outcome, differing: Sequence[str], path: Path) -> None:
+    """Put an outcome into a file of results, in place of that of the suite before.
+
+    Tests that differ are counted by their reasons.
+    """
     rows = json.loads(path.read_text()) if path.exists() else []
-    row = {"suite": suite.name, "version": version(suite.needs[0]), "counts": outcome.counts}
-    row |= {"served": sum(outcome.served.values()), "differences": suite.differences}
+    row = {"suite": suite.name, "version": version(suite.needs[0]), "every": suite.every}
+    row |= {"passed": outcome.counts["passed"], "served": sum(outcome.served.values())}
+    row["differences"] = Counter(known(suite, test) or UNKNOWN for test in differing)
     order = [*SUITES]
     rows = [each for each in rows if each["suite"] != suite.name] + [row]
     rows.sort(key=lambda each: order.index(each["suite"]))
@@ -149,28 +162,29 @@ def check(
             ) from None
     root = suite.find(folder)
     outcome = run(suite, root, arguments)
-    if results is not None:
-        keep(suite, outcome, results)
     whole = "-k" not in arguments and suite.every == 1
-    new, gone = judge(suite, outcome.failed, whole=whole)
+    new, gone = judge(suite, [*outcome.failed], whole=whole)
     fails_alone: list[str] = []
     if new:
         again = [str(root / name) for name in new]
         alone = replace(suite, tests=())
         fails_alone = [*run(alone, root, again, with_ours=False).failed]
+    differing = [test for test in outcome.failed if test not in fails_alone]
+    if results is not None:
+        keep(suite, outcome, differing, results)
     print(
         f"{suite.name} {version(suite.needs[0])}: {dict(outcome.counts)}, {outcome.seconds:.0f} s"
     )
     print(f"  calls served {sum(outcome.served.values())}: {dict(outcome.served)}")
     for reason, count in outcome.refused.most_common():
         print(f"  calls refused {count}: {reason}")
-    for known, reason in suite.differences.items():
-        print(f"  differs: {known}: {reason}")
-    for name in new:
-        how = "fails without ours, too" if name in fails_alone else "FAILS WITH OURS"
+    for name in differing:
+        how = f"differs: {reason}" if (reason := known(suite, name)) else "FAILS WITH OURS"
         print(f"  {how}: {name}: {outcome.failed[name].partition(chr(10))[0]}")
-    for known in gone:
-        print(f"  DOES NOT FAIL any more, take it off the list: {known}")
+    for name in fails_alone:
+        print(f"  fails without ours, too: {name}")
+    for one in gone:
+        print(f"  DOES NOT FAIL any more, take it off the list: {one}")
     return not gone and {*new} <= {*fails_alone} and bool(outcome.served)
 
 
@@ -179,6 +193,7 @@ def main() -> None:
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
     parser.add_argument("--folder", type=Path, help="where tests are put and left")
     parser.add_argument("--results", type=Path, help="a JSON file to which outcomes are added")
+    parser.add_argument("--every", type=int, default=1, help="run at most one test of so many")
     own_options, pytest_options = sys.argv[1:], []
     if "--" in own_options:
         at = own_options.index("--")
@@ -187,11 +202,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = asked.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        good = [
-            check(SUITES[suite], folder, pytest_options, asked.results)
-            for suite in asked.suites or SUITES
-        ]
-    sys.exit(not all(good))
+        good = True
+        for suite_name in asked.suites or SUITES:
+            suite = replace(SUITES[suite_name], every=max(SUITES[suite_name].every, asked.every))
+            try:
+                good &= check(suite, folder, pytest_options, asked.results)
+            except SystemExit as missing:
+                # The other suites run nevertheless.
+                print(missing)
+                good = False
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

@@ -131,10 +131,11 @@ def suites(rows: list[Row]) -> str:
     """Return the table of suites of tests."""
     table = []
     for row in rows:
-        passed = row["counts"].get("passed", 0)
-        listed = "; ".join(f"`{name}`: {reason}" for name, reason in row["differences"].items())
-        cells = [f"{row['suite']} {row['version']}", f"{passed:,}", f"{row['served']:,}"]
-        table.append([*cells, row.get("note") or listed.replace("|", "or") or "none"])
+        by_reason = sorted(row["differences"].items(), key=lambda item: -item[1])
+        differing = "; ".join(f"{count}: {reason}" for reason, count in by_reason)
+        share = f", one in {row['every']}" if row["every"] > 1 else ""
+        cells = [f"{row['suite']} {row['version']}{share}", f"{row['passed']:,}"]
+        table.append([*cells, f"{row['served']:,}", differing.replace("|", "or") or "none"])
     return report.table(["suite", "tests passed", "calls served", "tests that differ"], table)
 
 

@@ -9,7 +9,7 @@ monoid's result would be::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.monoids import COUNT_NONZERO, MonoidRow, State
+from dask_coop.algebra.operation import Operation
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,33 @@ def counted(monoid: MonoidRow) -> Counted:
 
 
 # Inside the task.
+
+
+def with_number(op: Operation) -> Operation:
+    """Return the operation whose states count elements, for a masked chunk of an undeclared one.
+
+    Dask's `tensordot` makes such chunks. Monoids with a class of their own keep their states.
+    """
+    counts = type(op.monoid) is MonoidRow and not op.monoid.fills_masked
+    return replace(op, monoid=counted(op.monoid)) if counts else op
+
+
+def is_mixed(op: Operation, states: Sequence[State]) -> bool:
+    """Tell whether any of the states counts elements though `op` does not."""
+    fields = len(op.monoid.fields)
+    return type(op.monoid) is MonoidRow and any(len(state) > fields for state in states)
+
+
+def combine_mixed(op: Operation, states: Sequence[State]) -> tuple[State, bool]:
+    """Combine states, and return besides whether they are mixed: then the result counts elements.
+
+    States that do not count are of chunks without masks, and have elements.
+    """
+    if not is_mixed(op, states):
+        return op.combine([*states]), False
+    op = with_number(op)
+    fields = len(op.monoid.fields)
+    return op.combine([s if len(s) == fields else (*s, np.int64(1)) for s in states]), True
 
 
 def masked(finalize: Callable[[State], Any], state: State) -> Any:

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop import chunks
+from dask_coop.algebra.counted import is_mixed
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import dtypes, tables
 from dask_coop.chunks.states import reduce_along
 from dask_coop.cluster.gpus import by_gpu
+from dask_coop.errors import Declined
 from dask_coop.graph import grouped, tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
@@ -92,6 +94,8 @@ class Lift:
             )
             for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
         ]
+        if is_mixed(self.op, states):
+            raise Declined("chunks are masked, and the meta of their array is not")
         return _gathered(self.op, groups, states)
 
 

@@ -25,6 +25,7 @@ from dask.task_spec import Alias, List, Task, TaskRef
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import BinSpec
+from dask_coop.algebra.counted import combine_mixed, masked, with_number
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
@@ -59,6 +60,8 @@ def lift(
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
+    if chunks.is_masked(block):
+        op = with_number(op)
     state = lift_by_threads(op, block, axes, where, threads)
     if origin is not None:
         state = op.shift(state, tuple(block.shape[axis] for axis in axes), origin)
@@ -73,7 +76,7 @@ def count(*samples: Any, op: Operation, grid: Any, weights: Any = None, threads:
 
 def combine(*, op: Operation, states: list[State]) -> State:
     """Combine states in their order."""
-    return op.combine(states)
+    return combine_mixed(op, states)[0]
 
 
 @casts
@@ -86,7 +89,8 @@ def evaluate(
     *, op: Operation, finalize: Callable[..., Any], states: list[State], grid: Any = None
 ) -> Any:
     """Return the finalized combined states; tables are finalized with their grid."""
-    state = op.combine(states)
+    state, counts = combine_mixed(op, states)
+    state = state[:-1] if counts else state
     return finalize(state) if grid is None else finalize(state, grid)
 
 
@@ -100,8 +104,9 @@ def aggregate(
     states: list[State],
 ) -> Any:
     """Return a block of a result: an array of the kind `to`, with new axes at `expand`."""
+    state, counts = combine_mixed(op, states)
     with np.errstate(invalid="ignore"):
-        result = cast(finalize(op.combine(states)), dtype)
+        result = cast(masked(finalize, state) if counts else finalize(state), dtype)
     # A masked result without axes becomes np.ma.masked, a constant without a dtype.
     return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
 

@@ -753,3 +753,37 @@ def test_results_go_into_out_and_do_not_share_the_mask_of_the_data() -> None:
     got = dc.cumsum(x, 0).compute(scheduler="synchronous")
     got[1] = 7
     assert array.mask.tolist() == [False, True, False]
+
+
+#: Masked are all of the first line, half of the second, and none of the third.
+_UNDECLARED = np.ma.masked_less(np.arange(12).reshape(3, 4), 6)
+
+
+def undeclared(chunks: Any, *, plain: bool = False) -> da.Array:
+    """Return a lazy array whose meta has no mask, as Dask's `tensordot` makes it."""
+    x = da.from_array(np.ma.getdata(_UNDECLARED), chunks=chunks)
+    lift = np.ma.masked_less
+    return x.map_blocks(lambda b: bare(lift(b, 6)) if plain else lift(b, 6), meta=x._meta)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "min", "max", "mean", "var", "std", "any", "all"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("plain", [False, True])
+def test_results_of_masked_chunks_are_masked_though_no_meta_tells(
+    name: str, axis: int | None, plain: bool
+) -> None:
+    expected = getattr(_UNDECLARED, name)(axis)
+    for chunks in ((1, 2), (3, 4), (2, 1), (1, 1)):
+        result = getattr(dc, name)(undeclared(chunks, plain=plain), axis, split_every=2).compute()
+        np.testing.assert_array_equal(np.ma.getmaskarray(result), np.ma.getmaskarray(expected))
+        np.testing.assert_allclose(np.ma.filled(result, 0), np.ma.filled(expected, 0))
+
+
+def test_products_of_masked_arrays_are_masked() -> None:
+    x = da.ma.masked_less(da.from_array(np.arange(12).reshape(3, 4), chunks=2), 6)
+    expected = da.tensordot(x, np.ones((4, 2)), axes=1).compute()
+    with dc.installed():
+        result = da.tensordot(x, np.ones((4, 2)), axes=1).compute()
+    assert expected.mask[0].all()
+    np.testing.assert_array_equal(result.mask, expected.mask)
+    np.testing.assert_array_equal(result.filled(0), expected.filled(0))

@@ -117,6 +117,20 @@ def test_another_scheduler_than_distributeds(client: Client, fallbacks: Any) -> 
             dc.sum(lazy, engine="collective")
 
 
+def test_masked_chunks_of_an_array_that_is_not(client: Client, fallbacks: Any) -> None:
+    plain = da.from_array(LINE.reshape(4, 3), chunks=2)
+    x = plain.map_blocks(lambda block: np.ma.masked_less(block, 4), meta=plain._meta)
+    x = client.persist(x)
+    wait_for(x)
+    np.testing.assert_array_equal(
+        dc.max(x, 1, engine="collective").mask, [True, False, False, False]
+    )
+    (said,) = fallbacks()
+    assert "chunks are masked, and the meta of their array is not" in said
+    with dask.config.set({"coop.fallback": "raise"}), pytest.raises(dc.Declined, match="masked"):
+        dc.max(x, 1, engine="collective")
+
+
 def call_of(name: str, client: Client) -> Any:
     """Return what calls a function with arrays on the cluster."""
     x = persist(client, np.linspace(-1, 1, 60).reshape(10, 6), 3)

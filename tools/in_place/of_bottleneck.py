@@ -64,7 +64,7 @@ def put(name, call):
         given = arguments[0].dtype if arguments and hasattr(arguments[0], "dtype") else None
         # Lazy arrays have the machine's order of bytes.
         swapped = given is not None and result.dtype.newbyteorder() == given
-        return result.astype(given) if swapped else result
+        return result.astype(given)[()] if swapped else result
 
     in_place.__name__ = name
     in_place.__doc__ = getattr(bn, name).__doc__

@@ -16,8 +16,9 @@ def call(name, before, *arguments, **keywords):
     keywords.pop("wrap_axes", None)
     if "label_image" in keywords:
         keywords["labels"] = keywords.pop("label_image")
+    result = getattr(dc.ndmeasure, name)(*arguments, **keywords)
     served[name] += 1
-    return getattr(dc.ndmeasure, name)(*arguments, **keywords)
+    return result
 
 
 #: dask-image's boxes are a frame.
