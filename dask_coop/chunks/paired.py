@@ -95,8 +95,7 @@ def _of_block(
         mean, short, rows = left
         other, other_short, columns = right
         product = _product(rows, columns.conj() if columns.dtype.kind == "c" else columns)
-        by = (total * short)[:, np.newaxis] * other_short.conj()
-        product = corrected(product, by)
+        product = corrected(product, (total * short)[:, np.newaxis] * other_short.conj())
         return Products(total, squares, mean, short, other, other_short, product)
 
 
@@ -105,7 +104,7 @@ def _about_means_of(
 ) -> Products:
     """Return the state of products of deviations from shifts instead of means."""
     short, other_short = sums / n, other_sums / n
-    product -= (n * short)[:, np.newaxis] * other_short
+    product = corrected(product, (n * short)[:, np.newaxis] * other_short)
     mean, other = shift + short, other_shift + other_short
     rounding, other_rounding = short - (mean - shift), other_short - (other - other_shift)
     return Products(n, np.float64(0), mean, rounding, other, other_rounding, product)
