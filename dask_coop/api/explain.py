@@ -433,7 +433,7 @@ def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
     first, *_ = ends
     leading = len(index_of(first.key)) - len(first.kwargs["shape"])
     n = sum(
-        end.kwargs["n"] + sum(tables.count(target) for _, target in end.kwargs.get("single") or ())
+        end.kwargs["n"] + sum(tables.count(target) for _, target in end.kwargs.get("alone") or ())
         for end in ends
         if name_of(end.key) == name_of(first.key)
         and index_of(end.key)[:leading] == index_of(first.key)[:leading]

@@ -296,9 +296,11 @@ def argsort(x: Array, axis: int, stable: bool) -> Array:
 
 #: How kernels make unsigned keys of elements, in the order of NumPy: NaN are last, and alike.
 _KEYS = {
-    "f": """float v = (float)x + 0.0f;
-    unsigned flip = __float_as_int(v) < 0 ? 0xffffffffu : 0x80000000u;
-    unsigned key = v != v ? 0xffffffffu : __float_as_uint(v) ^ flip;""",
+    # By bits alone, as arithmetic of CuPy's kernels takes subnormal numbers for zeros.
+    "f": """unsigned bits = __float_as_uint((float)x);
+    bits = bits == 0x80000000u ? 0u : bits;
+    unsigned key = bits ^ ((int)bits < 0 ? 0xffffffffu : 0x80000000u);
+    key = (bits & 0x7fffffffu) > 0x7f800000u ? 0xffffffffu : key;""",
     "i": "unsigned key = (unsigned)(int)x ^ 0x80000000u;",
     "u": "unsigned key = (unsigned)x;",
 }
