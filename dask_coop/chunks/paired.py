@@ -105,6 +105,8 @@ def _about_means_of(
     """Return the state of products of deviations from shifts instead of means."""
     short, other_short = sums / n, other_sums / n
     product = corrected(product, (n * short)[:, np.newaxis] * other_short)
+    # NaN where an element is infinite: it has no deviation from the mean.
+    product += (short * 0)[:, np.newaxis] + other_short * 0
     mean, other = shift + short, other_shift + other_short
     rounding, other_rounding = short - (mean - shift), other_short - (other - other_shift)
     return Products(n, np.float64(0), mean, rounding, other, other_rounding, product)
