@@ -165,8 +165,8 @@ def check(
     whole = "-k" not in arguments and suite.every == 1
     new, gone = judge(suite, [*outcome.failed], whole=whole)
     fails_alone: list[str] = []
-    if new:
-        again = [str(root / name) for name in new]
+    if outcome.failed:
+        again = [str(root / name) for name in outcome.failed]
         alone = replace(suite, tests=())
         fails_alone = [*run(alone, root, again, with_ours=False).failed]
     differing = [test for test in outcome.failed if test not in fails_alone]
