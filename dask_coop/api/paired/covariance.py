@@ -80,11 +80,11 @@ def cov(
 
     Notes
     -----
-    The array is read once. Deviations from the means of each chunk are multiplied in float64
-    (complex128) by one product of matrices, and combined as in T. F. Chan, G. H. Golub and R. J.
-    LeVeque, "Algorithms for Computing the Sample Variance", The American Statistician 37 (1983),
-    with means that carry their rounding errors. With w the product of the weights, the divisor is
-    ``sum(w) - ddof * sum(w * aweights) / sum(w)``, NumPy's.
+    The array is read once. Deviations from the means of each chunk, on a GPU from numbers near the
+    means, are multiplied in float64 (complex128) by one product of matrices, and combined as in
+    T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for Computing the Sample Variance", The
+    American Statistician 37 (1983), with means that carry their rounding errors. With w the product
+    of the weights, the divisor is ``sum(w) - ddof * sum(w * aweights) / sum(w)``, NumPy's.
 
     Examples
     --------
