@@ -33,6 +33,7 @@ from distributed.comm import CommClosedError
 from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
 
+from dask_coop import chunks
 from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -107,7 +108,7 @@ class Collective:
         if positional or len(axes) < x.ndim:
             origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
-        job = Lift(op, axes, threads_for(x), _declared(arrays))
+        job = Lift(op, axes, threads_for(x), _declared(arrays), chunks.is_masked(x._meta))
         return self._states(job, _blocks(arrays, indices), extras, groups, nbytes)
 
     def tables(

@@ -55,12 +55,16 @@ Reduced = tuple[list[Stacked], Memo]
 
 @dataclass(frozen=True)
 class Lift:
-    """Reduce chunks over `axes`. The extra of a chunk is its group and its origin, or None."""
+    """Reduce chunks over `axes`. The extra of a chunk is its group and its origin, or None.
+
+    `is_masked` says whether the meta of their array is masked.
+    """
 
     op: Operation
     axes: tuple[int, ...]
     threads: int = 1
     declared: tuple[Any, ...] = ()
+    is_masked: bool = False
 
     @property
     def ops(self) -> tuple[Operation, ...]:
@@ -95,7 +99,9 @@ class Lift:
             for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
         ]
         if is_mixed(self.op, states):
-            raise Declined("chunks are masked, and the meta of their array is not")
+            if not self.is_masked:
+                raise Declined("chunks are masked, and the meta of their array is not")
+            states = [state[: len(self.op.monoid.fields)] for state in states]
         return _gathered(self.op, groups, states)
 
 
