@@ -34,38 +34,42 @@ constexpr int deviations_side = 64, deviations_depth = 32, deviations_threads = 
 // Rows of shared memory begin on different banks.
 constexpr int deviations_pitch = deviations_depth + 4;
 
-// The elements of a side of a tile that a thread brings.
+// The elements of a side of a tile that a thread brings. Neighbouring threads read neighbouring elements.
 template <typename T> struct SideLoads {
   static constexpr int each = deviations_side * deviations_depth / deviations_threads;
   T values[each];
+  // The variable and the sample of the first element, and from each element to the next.
+  int variable, sample, variables, samples;
 
-  // The variable and the sample of a load. Neighbouring threads read neighbouring elements.
-  static __device__ void place(const Variables<T>& v, int load, int* variable, int* sample) {
-    int i = threadIdx.x + load * deviations_threads;
+  __device__ explicit SideLoads(const Variables<T>& v) {
+    constexpr int side = deviations_side, depth = deviations_depth, threads = deviations_threads;
     bool by_column = v.row < v.column;
-    *variable = by_column ? i % deviations_side : i / deviations_depth;
-    *sample = by_column ? i / deviations_side : i % deviations_depth;
+    variable = by_column ? threadIdx.x % side : threadIdx.x / depth;
+    sample = by_column ? threadIdx.x / side : threadIdx.x % depth;
+    variables = by_column ? 0 : threads / depth;
+    samples = by_column ? threads / side : 0;
   }
-  __device__ void fetch(const Variables<T>& v, i64 first, i64 begin, i64 end) {
+  // Brings elements of variables from `first` on, of which there are `count`, and of samples from `begin` on, of
+  // which there are `left`.
+  __device__ void fetch(const Variables<T>& v, i64 first, int count, i64 begin, int left) {
+    const T* from = v.data + (first + variable) * v.row + (begin + sample) * v.column;
+    i64 step = variables * v.row + samples * v.column;
 #pragma unroll
-    for (int u = 0; u < each; ++u) {
-      int variable, sample;
-      place(v, u, &variable, &sample);
-      bool there = first + variable < v.count && begin + sample < end;
-      if (there) values[u] = v.data[(first + variable) * v.row + (begin + sample) * v.column];
+    for (int u = 0; u < each; ++u, from += step) {
+      if (variable + u * variables < count && sample + u * samples < left) values[u] = *from;
     }
   }
-  __device__ void store(const Variables<T>& v, i64 first, i64 begin, i64 end, double* side) const {
+  __device__ void store(const double* shifts, int count, int left, double* side) const {
 #pragma unroll
     for (int u = 0; u < each; ++u) {
-      int variable, sample;
-      place(v, u, &variable, &sample);
-      bool there = first + variable < v.count && begin + sample < end;
-      double deviation = there ? convert<double>(values[u]) - v.shifts[first + variable] : 0;
-      side[variable * deviations_pitch + sample] = deviation;
+      int i = variable + u * variables, k = sample + u * samples;
+      side[i * deviations_pitch + k] = i < count && k < left ? convert<double>(values[u]) - shifts[i] : 0;
     }
   }
 };
+
+// A number of elements, of which a tile has no more than `deviations_side`.
+__device__ inline int least(i64 n) { return n < deviations_side ? int(n) : deviations_side; }
 
 // The sum of the deviations of variable threadIdx.x / 4, of which four neighbours add a part each.
 __device__ inline double add_deviations(const double* side) {
@@ -93,21 +97,23 @@ __device__ void multiply_deviations(Variables<T> a, Variables<T> b, int same, i6
   int row = warp % 4 * 16 + lane / 4, column = warp / 4 * 32 + lane / 4;
   double c[2][4][2] = {};
   double sum_a = 0, sum_b = 0;
-  SideLoads<T> next_a, next_b;
+  SideLoads<T> next_a(a), next_b(b);
+  const double *shifts_a = a.shifts + first_a, *shifts_b = b.shifts + first_b;
+  int count_a = least(a.count - first_a), count_b = least(b.count - first_b);
   if (begin < end) {
-    next_a.fetch(a, first_a, begin, end);
-    if (!twice) next_b.fetch(b, first_b, begin, end);
+    next_a.fetch(a, first_a, count_a, begin, least(end - begin));
+    if (!twice) next_b.fetch(b, first_b, count_b, begin, least(end - begin));
   }
   for (int turn = 0; begin < end; begin += depth, turn ^= 1) {
     double* of_a = shared + turn * 2 * side * pitch;
     double* of_b = twice ? of_a : of_a + side * pitch;
-    next_a.store(a, first_a, begin, end, of_a);
-    if (!twice) next_b.store(b, first_b, begin, end, of_b);
+    next_a.store(shifts_a, count_a, least(end - begin), of_a);
+    if (!twice) next_b.store(shifts_b, count_b, least(end - begin), of_b);
     // One barrier is enough: who stores again has passed the next one.
     __syncthreads();
     if (begin + depth < end) {
-      next_a.fetch(a, first_a, begin + depth, end);
-      if (!twice) next_b.fetch(b, first_b, begin + depth, end);
+      next_a.fetch(a, first_a, count_a, begin + depth, least(end - begin - depth));
+      if (!twice) next_b.fetch(b, first_b, count_b, begin + depth, least(end - begin - depth));
     }
     sum_a += add_deviations(of_a);
     if (!twice) sum_b += add_deviations(of_b);
