@@ -1,4 +1,4 @@
-"""Kernels of one thread, compiled for the host, and modules that launch them on arrays of NumPy."""
+"""Kernels compiled for the host, and modules that launch those of one thread on arrays of NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dask_coop.cuda.compiler import kernels_folder
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 _HEADERS = (
     *("sequences.cuh", "kernel_zstd.cuh", "kernel_lz4.cuh", "kernel_cells.cuh"),
-    *("order_keys.cuh", "kernel_window_order.cuh"),
+    *("order_keys.cuh", "kernel_window_order.cuh", "kernel_deviations.cuh"),
 )
 
 
@@ -32,7 +32,7 @@ def build(folder: Path, program: str = "frames") -> Any:
             shutil.copy(file, folder)
     library = folder / f"{program}.so"
     # Unknown pragmas are those of nvcc.
-    options = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wno-unknown-pragmas")
+    options = ("-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", "-Wno-unknown-pragmas")
     source = str(folder / f"{program}.cpp")
     subprocess.run([str(COMPILER), *options, source, "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))

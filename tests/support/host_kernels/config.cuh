@@ -16,13 +16,18 @@ template <class T> struct is_float { static constexpr bool value = false; };
 template <> struct is_float<float> { static constexpr bool value = true; };
 template <> struct is_float<double> { static constexpr bool value = true; };
 template <class T> bool is_nan(T x) { return x != x; }
+template <class To, class From> To convert(From x) { return To(x); }
 }  // namespace coop
 
 struct Place {
   unsigned x;
 };
-static Place threadIdx, blockIdx, gridDim = {1}, blockDim = {1};
 using std::memcpy;
+// A program of many threads has their places, and waits for them.
+#ifndef MANY_THREADS
+static Place threadIdx, blockIdx, gridDim = {1}, blockDim = {1};
+static inline void __syncthreads() {}
+#endif
 
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
@@ -31,7 +36,6 @@ static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline void __syncwarp(unsigned) {}
-static inline void __syncthreads() {}
 static inline bool __all_sync(unsigned, bool x) { return x; }
 static inline unsigned __ballot_sync(unsigned, bool x) { return x; }
 template <class T> static inline T __shfl_sync(unsigned, T x, int, int) { return x; }
