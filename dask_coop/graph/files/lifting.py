@@ -183,7 +183,10 @@ class Combines(MaterializedLayer):  # type: ignore[misc]
 
     def __init__(self, mapping: Graph, name: str, reads: Reads, lifts: Blocks, length: int) -> None:
         super().__init__(mapping)
-        self.name, self.reads, self.lifts, self.length = name, reads, lifts, length
+        self.name: str = name
+        self.reads: Reads = reads
+        self.lifts: Blocks = lifts
+        self.length: int = length
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
         """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
