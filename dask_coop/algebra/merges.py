@@ -85,7 +85,8 @@ def merge_deviations(a: State, b: State) -> State:
     step *= fraction
     step += a_short
     mean = a_mean + step
-    # What is rounded off, but where the step is the longer one: there it is nothing beside it.
+    # The step keeps the rounding error of the mean. If the step is longer than the mean, some of it
+    # is lost, which is small beside the step.
     step -= mean - a_mean
     none, no_more = a_count == 0, b_count == 0
     if np.ndim(none | no_more) or none or no_more:

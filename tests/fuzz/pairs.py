@@ -46,7 +46,7 @@ def draw_pairs(rng: draw.Generator) -> Case:
         wide = draw.chance(rng, 0.3)
         weights = spread_out(rng, shape) if wide else rng.integers(0, 9, shape) / 8
         if wide and dtype == "f8":
-            # Of such elements, each is the farther away the less it weighs.
+            # Elements of little weight lie far away.
             x = replace(x, array=x.array / np.sqrt(weights))
         operands["weights"] = Operand(weights, draw.chunks(rng, shape), x.axes)
     elif draw.chance(rng, 0.3):
