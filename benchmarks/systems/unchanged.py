@@ -1,8 +1,9 @@
 """A script written for xarray and Dask, run unchanged, with this library installed or not.
 
 ``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in separate processes, in turn
-plainly and by ``python -m dask_coop run``, and compares their results. ``--write`` makes the
-figures of docs/install.md, and the picture of README.md, from benchmarks/results/install/*.json.
+plainly and by ``python -m dask_coop run``, and compares their results. With ``--stored`` the field
+is in a Zarr store. ``--write`` makes the figures of docs/install.md, and the picture of README.md,
+from benchmarks/results/install/*.json.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
 
 from .. import report
 from . import collective, node, order
@@ -23,6 +29,9 @@ HERE = Path(__file__).resolve().parents[1]
 RESULTS = HERE / "results" / "install"
 PAGE = HERE.parent / "docs" / "install.md"
 SCRIPT = Path(__file__).with_name("field.py")
+
+#: The end of the names of results of a stored field.
+STORED = "-stored"
 
 DASK, OURS, GPU = "Dask", "dask_coop", "dask_coop, --chunks cupy"
 COMMANDS: dict[str, list[str]] = {
@@ -40,16 +49,35 @@ BARS = {
 Row = dict[str, Any]
 
 
-def run(by: str, gib: float, samples: int) -> list[Row]:
+def write_store(folder: Path, gib: float) -> Path:
+    """Write days of rounded temperatures on a grid, compressed as xarray does, and return where."""
+    days = int(gib * 2**30 / 4 / 256 / 360)
+    chunks = (180, 128, 180)
+    noise = da.random.default_rng(0).standard_normal((days, 256, 360), dtype="f4", chunks=chunks)
+    season = 280 + 10 * np.sin(np.arange(days, dtype="f4") / 365.25 * 2 * np.pi)
+    values = (noise + da.from_array(season, chunks[0])[:, None, None]).round(2)
+    coords = {"time": xr.date_range("1900-01-01", periods=days)}
+    t = xr.DataArray(values, dims=("time", "lat", "lon"), coords=coords, name="t2m")
+    path = folder / "field.zarr"
+    t.to_dataset().to_zarr(path)
+    return path
+
+
+def run(by: str, gib: float, samples: int, store: Path | None = None) -> list[Row]:
     """Return the script's times, from a separate process."""
     command = [sys.executable, *COMMANDS[by], str(SCRIPT), "--gib", str(gib)]
     command += ["--samples", str(samples)]
+    command += ["--store", str(store)] if store else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) | {"by": by} for line in done.stdout.splitlines()]
 
 
-def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row]:
+def compare(
+    names: list[str], gib: float, samples: int, rounds: int, store: Path | None = None
+) -> list[Row]:
     """Return the median times of each work by contender: of first calls, and of later ones.
+
+    Dask alone, which keeps nothing of a store, reads it once.
 
     Raises
     ------
@@ -59,7 +87,7 @@ def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row
     found: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
     means: dict[str, float] = {}
     for by in names * rounds:
-        for row in run(by, gib, samples):
+        for row in run(by, gib, 1 if store and by == DASK else samples, store):
             expected = means.setdefault(row["work"], row["mean"])
             if not math.isclose(row["mean"], expected, rel_tol=1e-4):
                 raise ArithmeticError(f"{row['work']} of {by} is {row['mean']}, not {expected}")
@@ -69,7 +97,7 @@ def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row
             print(row, flush=True)
     median = statistics.median
     return [
-        {"work": work, "by": by, "s": median(later), "first": median(first), "gib": gib}
+        {"work": work, "by": by, "s": median(later or first), "first": median(first), "gib": gib}
         for (work, by), (first, later) in found.items()
     ]
 
@@ -94,7 +122,8 @@ def figures(folder: Path) -> str:
             cells += [f"{times[work, DASK] / times[work, by]:.1f}" for by in names[1:]]
             table.append([work, *cells])
         head = ["work", *(f"{by}, s" for by in names), *(f"factor, {by}" for by in names[1:])]
-        parts += [f"A field of {rows[0]['gib']:g} GiB.", report.table(head, table)]
+        where = ", in a Zarr store in a memory file system" if path.stem.endswith(STORED) else ""
+        parts += [f"A field of {rows[0]['gib']:g} GiB{where}.", report.table(head, table)]
     return "\n\n".join(parts) or "No results are there yet."
 
 
@@ -103,7 +132,7 @@ def draw(folder: Path) -> Path:
     import matplotlib
     from matplotlib.figure import Figure
 
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(path for path in folder.glob("*.json") if not path.stem.endswith(STORED))
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     # The same results give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
@@ -143,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", action="store_true", help="on GPUs, too")
     parser.add_argument("--gib", type=float, default=2.0, help="size of the field")
+    parser.add_argument("--stored", type=Path, help="write the field to a Zarr store here")
     parser.add_argument("--samples", type=int, default=3, help="calls in a process")
     parser.add_argument("--rounds", type=int, default=2, help="processes of each kind")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
@@ -150,8 +180,11 @@ def main() -> None:
     options = parser.parse_args()
     if not options.write:
         names = [DASK, OURS, GPU] if options.gpu else [DASK, OURS]
-        rows = compare(names, options.gib, options.samples, options.rounds)
-        path = options.results / ("gpu.json" if options.gpu else "cpu.json")
+        with TemporaryDirectory(dir=options.stored) as folder:
+            store = write_store(Path(folder), options.gib) if options.stored else None
+            rows = compare(names, options.gib, options.samples, options.rounds, store)
+        stem = ("gpu" if options.gpu else "cpu") + (STORED if options.stored else "")
+        path = options.results / f"{stem}.json"
         collective.keep(order.facts(options.gpu), rows, path)
     if options.write or options.results == RESULTS:
         node.write(figures(RESULTS), PAGE)

@@ -25,6 +25,7 @@ from dask_coop.algebra.operation import Operation, bind, compensated, reproducib
 from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.chunks.dtypes import casts, convert, declared_by, device_of
 from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph.layers import rechunked
 
 Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
@@ -222,7 +223,9 @@ def _require_fit(y: Any, x: Any, *, argument: str, axes: Sequence[int]) -> Any:
 
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
     """Return `x` in chunks of these sizes, even if it is empty, unlike Dask's rechunk."""
-    return x.rechunk(sizes) if x.size or x.chunks == sizes else empty_like(x, chunks=sizes)
+    if not x.size and x.chunks != sizes:
+        return empty_like(x, chunks=sizes)
+    return rechunked(x, sizes)
 
 
 def as_dtype(x: da.Array, dtype: Any) -> da.Array:

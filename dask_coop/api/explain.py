@@ -471,6 +471,9 @@ def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
     if joins := calls.get(joined.join):
         n = sum(len(task.args[0]) for task in joins)
         return f"{n} chunks in the memory of a GPU, joined to {len(joins)}"
+    if joins := calls.get(joined.join_made):
+        n = sum(len(task.args[0].args) for task in joins)
+        return f"{n} chunks, joined to {len(joins)} on the GPU"
     if calls.keys() == {chunks.asarray}:
         return "known when the graph is built"
     return ""

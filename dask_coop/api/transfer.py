@@ -9,6 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import config
+from dask.array import routines
 from dask.array.core import asanyarray, from_array, normalize_chunks
 from dask.tokenize import tokenize
 from dask.utils import parse_bytes
@@ -18,7 +19,15 @@ from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import declared_by
 from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.graph.transfer import configured, copied, copy_to_gpu, copy_to_host, keeping, on_host
+from dask_coop.graph.transfer import (
+    configured,
+    copied,
+    copy_to_gpu,
+    copy_to_host,
+    keeping,
+    on_host,
+    transposed,
+)
 
 
 @public("blockwise", dask=False)
@@ -146,6 +155,10 @@ def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Arra
         return x
     if to == "numpy" and x.npartitions > 1 and not math.isnan(x.size):
         return on_host(x, f"to-host-{tokenize(x, *settings)}", meta)
+    if to == "cupy" and (below := transposed(x)) is not None:
+        # So that the chunks are kept for other uses, and their bytes are decoded on the GPUs.
+        before, order = below
+        return routines.transpose(_move(name, before, to, keep), order)
     if to == "cupy":
         room = 0 if keep is False else room
         name_of_copied = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"

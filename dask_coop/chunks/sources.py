@@ -6,9 +6,9 @@ The stamp of a source changes with it:
 .npy files and read-only maps of files       the file's time of modification, bytes, inode
 datasets of h5py that are open for reading,  the same
 and files behind xarray's lazy arrays
-Zarr arrays in a local folder                the same, of the files of the chunks that are
-                                             read; or the latest of these times, and bytes and
-                                             number of all files
+Zarr arrays in a local folder, also behind   the same, of the files of the chunks that are
+xarray's lazy arrays                         read; or, if these are not known, the latest of these
+                                             times, and bytes and number of all files
 the path of a file or a local folder that a  the same
 function gets
 small arrays                                 their elements
@@ -30,7 +30,7 @@ import numpy as np
 
 from dask_coop.chunks.files import NpyArray
 from dask_coop.files.hdf5 import Hdf5Array
-from dask_coop.files.recognised import stored_in
+from dask_coop.files.recognised import elements_of, stored_in
 from dask_coop.files.stored import StoredArray, local_root
 from dask_coop.files.stores import is_settled, state_of
 
@@ -43,19 +43,33 @@ MOST_FILES = 1024
 
 def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
     """Return the stamps of the sources among a task's arguments; None if one has no stamp."""
+    return stamps_of_reads((value, None) for value in values)
+
+
+def stamps_of_reads(reads: Iterable[tuple[Any, Any]]) -> tuple[Hashable, ...] | None:
+    """Return the stamps of sources; None if one has no stamp.
+
+    Parameters
+    ----------
+    reads : iterable of tuple
+        Each a source, and the index of the elements that are read of it; None for the whole.
+    """
     # The functions below raise LookupError if a source may change unnoticed.
     try:
-        return tuple(stamp for value in values for stamp in _stamps(value))
+        return tuple(stamp for read in reads for stamp in _stamps_of_read(*read))
     except (LookupError, OSError):
         return None
 
 
-def stamps_of_elements(source: Any, index: Any) -> tuple[Hashable, ...] | None:
-    """Return the stamps of the files that have elements of a stored array; None if not known."""
-    if not isinstance(source, StoredArray):
-        return None
-    states = source.states(index, MOST_FILES)
-    return None if states is None else (source.source.name, *states)
+def _stamps_of_read(source: Any, index: Any) -> Iterator[Hashable]:
+    if index is not None and (elements := elements_of(source, index)) is not None:
+        stored, within = elements
+        if isinstance(stored, StoredArray):
+            states = stored.states(within, MOST_FILES)
+            if states is not None:
+                yield stored.source.name, *states
+                return
+    yield from _stamps(source)
 
 
 def _stamps(value: Any) -> Iterator[Hashable]:

@@ -17,6 +17,8 @@ import copy
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dask_coop.files.hdf5 import Dataset, Hdf5Array
 from dask_coop.files.stored import StoredArray
 from dask_coop.files.unpacking import Unpacking, is_unpacking
@@ -100,6 +102,28 @@ def only_reads(source: Any) -> bool:
         else:
             return False
     return True
+
+
+def elements_of(source: Any, index: Any) -> tuple[StoredArray | Hdf5Array, Any] | None:
+    """Return the stored array behind an array and its elements at an index; None if not known."""
+    while not isinstance(source, StoredArray | Hdf5Array):
+        kind = type(source)
+        if kind.__module__ == f"{__package__}.lazy":
+            source = source.stored
+        elif not (kind.__module__.startswith(_CHAIN) and kind.__name__ in _PASSING):
+            return None
+        elif kind.__name__ == "LazilyIndexedArray":
+            whole = index if isinstance(index, tuple) else (index,)
+            if not all(isinstance(i, slice | int | np.integer) for i in whole):
+                return None
+            from xarray.core.indexing import BasicIndexer
+
+            # It puts its own index before the given one, and reads nothing.
+            composed = source[BasicIndexer(whole)]
+            source, index = composed.array, composed.key.tuple
+        else:
+            source = source.array
+    return source, index
 
 
 def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:

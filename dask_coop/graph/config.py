@@ -155,3 +155,8 @@ def unread() -> str | None:
                 instead = f"dask_coop has {', '.join(DEFAULTS)}"
             return f"Dask's configuration has {key}, which nothing reads; {instead}"
     return None
+
+
+def on_cluster() -> bool:
+    """Return whether Dask is configured to run graphs on a cluster."""
+    return dask.config.get("scheduler", None) in ("dask.distributed", "distributed")

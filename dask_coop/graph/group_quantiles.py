@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask import config
-from dask.array.core import Array
+from dask.array.core import Array, normalize_chunks
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, Task, TaskRef
 from dask.tokenize import tokenize
@@ -33,7 +33,7 @@ from dask_coop.algebra.statistics import Fill
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder, Values
 from dask_coop.chunks.repeats import Repeats
-from dask_coop.graph.layers import Key, Layer, array
+from dask_coop.graph.layers import Key, Layer, array, rechunked
 from dask_coop.graph.line_quantiles import quantiles_of_lines
 
 Codes = np.ndarray[Any, Any]
@@ -124,7 +124,9 @@ def gathered(x: Array, lengths: Codes) -> tuple[Array, list[tuple[int, int]]]:
     if longest * beside * x.dtype.itemsize > largest:
         along |= dict.fromkeys(range(x.ndim - 1), "auto")
     most = max(largest, max(sizes) * x.dtype.itemsize)
-    return x.rechunk(along, block_size_limit=most), cuts
+    wanted = tuple(along.get(d, before) for d, before in enumerate(x.chunks))
+    whole = normalize_chunks(wanted, x.shape, most, x.dtype, x.chunks)
+    return rechunked(x, whole) if x.size else x.rechunk(whole), cuts
 
 
 def quantiles(

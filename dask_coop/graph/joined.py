@@ -1,10 +1,12 @@
 """Join small chunks in the memory of a GPU, so that a call has few tasks instead of many.
 
 A task costs the host as much time as a GPU needs for hundreds of megabytes. Chunks that are in
-memory already can be joined in the order of their array; the results are cut where the chunks of
-the array end::
+memory already, or that tasks copy to the GPU and keep there, can be joined in the order of their
+array; the results are cut where the chunks of the array end::
 
     x0 x1 x2 ... x63  --join-->  x0...x63  --cumsum-->  y0...y63  --split-->  y0 y1 y2 ... y63
+
+A function of such a result takes what was cut instead.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
+from dask.array import routines
 from dask.array.core import Array, new_da_object
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, Task, TaskRef
@@ -24,8 +27,11 @@ from dask.utils import key_split
 
 from dask_coop import chunks
 from dask_coop.algebra.strategies import AUTO, HISTOGRAM, MULTICHUNK, SCAN
+from dask_coop.chunks.dtypes import as_declared, device_of
 from dask_coop.graph import config
 from dask_coop.graph.fusion import add
+from dask_coop.graph.tasks import refs
+from dask_coop.graph.transfer import copies_chunks, transposed
 
 #: Larger chunks keep a GPU busy for as long as their tasks keep the host.
 LARGE_BYTES = 1 << 27
@@ -53,16 +59,35 @@ class Joined(NamedTuple):
     spans: list[list[Span]]
 
 
+class Cuts(MaterializedLayer):  # type: ignore[misc]
+    """A layer that cuts the chunks of an array with joined ones.
+
+    Parameters
+    ----------
+    mapping : dict
+        Its tasks.
+    whole : Array
+        What it cuts.
+    of : Joined
+        How its chunks were joined.
+    """
+
+    def __init__(self, mapping: dict[Any, Any], whole: Array, of: Joined) -> None:
+        super().__init__(mapping)
+        self.whole: Array = whole
+        self.of: Joined = of
+
+
 def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
     """Return arrays of one shape with their chunks joined; None if they stay as they are.
 
-    They are joined if all chunks are in the memory of one GPU, and smaller than `LARGE_BYTES`.
-    Chunks of one axis to be put in order may be larger if all of them become one: several sorted
-    chunks would be sorted a second time. Arrays of one chunk of another shape may be among them.
-    Workers of a cluster get chunks apart, and so does a strategy of several chunks that the user
-    has named.
+    They are joined if all chunks are in the memory of one GPU, or copied there by tasks of their
+    own, and smaller than `LARGE_BYTES`. Chunks of one axis to be put in order may be larger if all
+    of them become one: several sorted chunks would be sorted a second time. Arrays of one chunk of
+    another shape may be among them. Workers of a cluster get chunks apart, and so does a strategy
+    of several chunks that the user has named. A `Node` gets those apart that are not in memory yet.
     """
-    if dask.config.get("scheduler", None) in ("dask.distributed", "distributed"):
+    if config.on_cluster():
         return None
     named = (
         config.get("coop.strategy.histogram", AUTO, *HISTOGRAM),
@@ -85,7 +110,7 @@ def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
         return None
     first = _in_memory(several[0], [(0,) * several[0].ndim])
     if first is None:
-        return None
+        return None if ordered else _joined_on_the_way(arrays, several[0])
     backend = chunks.backend_of(first[0])
     most = backend.most_joined(first[0], ordered)
     if ordered and most < whole:
@@ -93,10 +118,7 @@ def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
     if not most:
         return None
     spans = _spans(before, most // itemsize)
-    after = tuple(
-        tuple(sum(sizes[slice(*span)]) for span in along)
-        for sizes, along in zip(before, spans, strict=True)
-    )
+    after = _united_sizes(before, spans)
     if after == before or _is_ambiguous(before, after):
         return None
     joins: dict[int, Array] = {}
@@ -108,6 +130,54 @@ def joined(arrays: Sequence[Array], ordered: bool = False) -> Joined | None:
                 return None
             joins[id(x)] = _join(x, blocks, spans, after)
     return Joined(joins, before, after, spans)
+
+
+def _joined_on_the_way(arrays: Sequence[Array], like: Array) -> Joined | None:
+    """Return arrays with their chunks joined, if tasks copy them, or cut them of joined ones."""
+    # A Node works on several chunks in one launch.
+    if callable(dask.config.get("scheduler", None)):
+        return None
+    alike = [x for x in arrays if x.chunks == like.chunks]
+    parts = [_cut_of(x) for x in alike]
+    if all(parts):
+        found = [part for part in parts if part]
+        of = found[0][1]
+        if all(other.spans == of.spans for _, other in found):
+            return of._replace(arrays={id(x): y for x, (y, _) in zip(alike, found, strict=True)})
+    below = [transposed(x) or (x, tuple(range(x.ndim))) for x in alike]
+    if not all(map(copies_chunks, (x for x, _ in below))):
+        return None
+    first, order = below[0]
+    itemsize = max(x.dtype.itemsize for x in alike)
+    most = min(LARGE_BYTES, chunks.backend_of(first._meta).most_joined(first._meta, False))
+    in_memory = _spans(first.chunks, most // itemsize)
+    spans = [in_memory[d] for d in order]
+    after = _united_sizes(like.chunks, spans)
+    if after == like.chunks or _is_ambiguous(like.chunks, after):
+        return None
+    joins = {}
+    for x, (base, axes) in zip(alike, below, strict=True):
+        inverse = [axes.index(d) for d in range(x.ndim)]
+        whole = _join_made(base, [spans[d] for d in inverse], tuple(after[d] for d in inverse))
+        joins[id(x)] = routines.transpose(whole, axes) if base is not x else whole
+    return Joined(joins, like.chunks, after, spans)
+
+
+def _cut_of(x: Array) -> tuple[Array, Joined] | None:
+    """Return the array that `split` cut, and how it was joined."""
+    layer = x.dask.layers.get(x.name)
+    # A function may have added or removed axes.
+    if not isinstance(layer, Cuts):
+        return None
+    whole, of = layer.whole, layer.of
+    return (whole, of) if (whole.chunks, x.chunks) == (of.after, of.before) else None
+
+
+def _united_sizes(before: Sizes, spans: list[list[Span]]) -> Sizes:
+    return tuple(
+        tuple(sum(sizes[slice(*span)]) for span in along)
+        for sizes, along in zip(before, spans, strict=True)
+    )
 
 
 def _in_memory(x: Array, places: list[tuple[int, ...]]) -> list[Any] | None:
@@ -168,6 +238,19 @@ def _join(x: Array, blocks: list[Any], spans: list[list[Span]], after: Sizes) ->
     return new_da_object(graph, name, after, meta=x._meta)
 
 
+def _join_made(x: Array, spans: list[list[Span]], after: Sizes) -> Array:
+    """Return `x` with chunks joined that other tasks make."""
+    name = f"{key_split(x.name)}-joined-{tokenize(x.name, after)}"
+    tasks: dict[Any, Task] = {}
+    for index in itertools.product(*(range(len(along)) for along in spans)):
+        span = [along[i] for along, i in zip(spans, index, strict=True)]
+        sizes = tuple(x.chunks[d][slice(*of)] for d, of in enumerate(span))
+        below = refs((x.name, *i) for i in itertools.product(*(range(*of) for of in span)))
+        tasks[name, *index] = Task((name, *index), join_made, below, sizes=sizes, dtype=x.dtype)
+    graph = add(x.dask, name, tasks, {x.name})
+    return new_da_object(graph, name, after, meta=x._meta)
+
+
 class JoinTask(NamedTuple):
     """The arguments of a call of `join`."""
 
@@ -196,6 +279,23 @@ def join(blocks: list[Any], grid: tuple[int, ...]) -> Any:
     return chunks.backend_of(blocks[0]).join(blocks, grid)
 
 
+def join_made(blocks: list[Any], sizes: Sizes, dtype: np.dtype[Any]) -> Any:
+    """Return the array of blocks of some sizes along each axis, given in C order.
+
+    Raises
+    ------
+    ValueError
+        If a block has another shape.
+    """
+    for block, shape in zip(blocks, itertools.product(*sizes), strict=True):
+        if block.shape != shape:
+            raise ValueError(f"a chunk has shape {block.shape}, its array declares {shape}")
+    grid = tuple(map(len, sizes))
+    with device_of(blocks[0]):
+        here = [x if x.device == blocks[0].device else x.copy() for x in blocks]
+        return join(as_declared(here, dtype), grid)
+
+
 def cut(block: Any, place: tuple[slice, ...]) -> Any:
     """Return a place of a joined block."""
     return block[place]
@@ -212,7 +312,8 @@ def split(y: Any, of: Joined) -> Any:
     prefix, _, token = y.name.rpartition("-")
     name = f"{prefix}-split-{token}"
     tasks = dict(_split(y, name, sizes, of))
-    return new_da_object(add(y.dask, name, tasks, {y.name}), name, sizes, meta=y._meta)
+    graph = add(y.dask, name, Cuts(tasks, y, of), {y.name})
+    return new_da_object(graph, name, sizes, meta=y._meta)
 
 
 def _along(of: Joined) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], list[Span]]]:

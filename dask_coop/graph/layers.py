@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
+from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from dask import config
-from dask.array.core import Array, new_da_object
+from dask.array.core import Array, concatenate_shaped, new_da_object
 from dask.blockwise import BlockwiseDep
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
+from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation, Origin
+from dask_coop.chunks.dtypes import as_declared
 from dask_coop.graph import tasks
+from dask_coop.graph.config import on_cluster
 from dask_coop.graph.fusion import add
 from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
@@ -150,6 +156,81 @@ def array(
     # Zeros, because the value of a meta without axes goes into the keys of dependent arrays.
     meta = chunks.zeros_like(like, dtype, len(out_chunks))
     return new_da_object(graph, name, out_chunks, meta=meta)
+
+
+def rechunked(x: Array, sizes: tuple[tuple[int, ...], ...]) -> Array:
+    """Return `x` in chunks of `sizes`, made by one task each.
+
+    Dask's rechunk has a task for each part of a chunk, or copies elements several times so that
+    these tasks are fewer. On a cluster it is Dask's, which sends workers no whole chunks.
+
+    Parameters
+    ----------
+    x : Array
+        Not empty.
+    sizes : tuple of tuples of int
+    """
+    is_special = chunks.is_masked(x._meta) or x.dtype.kind not in "biufcmM" or math.isnan(x.size)
+    if is_special or on_cluster() or x.chunks == sizes:
+        return x.rechunk(sizes)
+    name = f"rechunk-{tokenize(x, sizes)}"
+    along = [[*_parts(*of)] for of in zip(x.chunks, sizes, strict=True)]
+    layer = {}
+    for index in itertools.product(*map(range, map(len, sizes))):
+        taken = [of[i] for of, i in zip(along, index, strict=True)]
+        below = itertools.product(*([i for i, _ in of] for of in taken))
+        layer[name, *index] = Task(
+            (name, *index),
+            assemble,
+            refs((x.name, *i) for i in below),
+            places=[[place for _, place in of] for of in taken],
+            dtype=x.dtype,
+        )
+    return array(x.dask, {x.name}, name, layer, x._meta, sizes, x.dtype)
+
+
+def _parts(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[list[tuple[int, slice]]]:
+    """Yield the chunks that have elements of each new chunk of an axis, and their places there."""
+    ends = [*itertools.accumulate(before, initial=0)]
+    begin = 0
+    for length in after:
+        first = min(bisect.bisect_right(ends, begin), len(before)) - 1
+        end = begin + length
+        parts: list[tuple[int, slice]] = []
+        for i in range(first, len(before)):
+            if ends[i] >= end and parts:
+                break
+            if before[i] or not length:
+                place = slice(max(begin - ends[i], 0), min(end, ends[i + 1]) - ends[i])
+                parts.append((i, place))
+        yield parts
+        begin = end
+
+
+def assemble(blocks: list[Any], places: list[list[slice]], dtype: np.dtype[Any]) -> Any:
+    """Return a chunk of the parts of others, in the order in memory of the first.
+
+    Parameters
+    ----------
+    blocks : list of arrays
+        In C order.
+    places : list of lists of slice
+        Along each axis, what to take of the blocks at each place.
+    dtype : dtype
+        What the blocks' array declares.
+    """
+    cut = [block[place] for block, place in zip(blocks, itertools.product(*places), strict=True)]
+    parts = as_declared(cut, dtype)
+    if len(parts) == 1:
+        return parts[0]
+    if any(map(chunks.is_masked, parts)):
+        return concatenate_shaped(parts, [*map(len, places)])
+    ends = [[*itertools.accumulate((p.stop - p.start for p in of), initial=0)] for of in places]
+    out = np.empty_like(parts[0], shape=[of[-1] for of in ends])
+    spans = ([slice(*pair) for pair in itertools.pairwise(of)] for of in ends)
+    for span, part in zip(itertools.product(*spans), parts, strict=True):
+        out[span] = part
+    return out
 
 
 def joined(blocks: dict[Key, Any]) -> Any:

@@ -26,20 +26,25 @@ from dask_coop import chunks
 from dask_coop.algebra.quantiles import Method, Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.repeats import Repeats
+from dask_coop.graph.layers import rechunked
 
 #: The bytes that are sorted in less time than a task takes to start.
 SMALL = 2**18
+#: Arrays of many chunks are gathered in about as many blocks.
+BLOCKS = 128
 
 
 def gathered(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines allow.
+    """Return `x` in blocks of whole lines along `axes`, about as large as its chunks.
 
-    A block has at most `array.chunk-size` bytes, unless a line has more. It lies in one chunk along
-    the other axes, so that no chunk is cut across, or in several small ones.
+    Blocks of large arrays are larger, so that not each takes a little of very many chunks. A block
+    has at most `array.chunk-size` bytes, unless a line has more. It lies in one chunk along the
+    other axes, so that no chunk is cut across, or in several small ones.
     """
     itemsize, limit = x.dtype.itemsize, parse_bytes(config.get("array.chunk-size"))
     line = math.prod(x.shape[d] for d in axes) * itemsize
-    most = max(line, min(limit, max(SMALL, math.prod(map(max, x.chunks)) * itemsize)))
+    usual = max(SMALL, math.prod(map(max, x.chunks)) * itemsize, x.nbytes // BLOCKS)
+    most = max(line, min(limit, usual))
     sizes = [(n,) if d in axes else x.chunks[d] for d, n in enumerate(x.shape)]
     for d in range(x.ndim):
         beside = math.prod(map(max, (*sizes[:d], *sizes[d + 1 :]))) * itemsize
@@ -48,7 +53,7 @@ def gathered(x: Array, axes: tuple[int, ...]) -> Array:
         room = max(1, most // beside)
         lengths = (cut for n in sizes[d] for cut in _divided(n, room))
         sizes[d] = tuple(_joined(lengths, SMALL // beside))
-    return x.rechunk(tuple(sizes))
+    return rechunked(x, tuple(sizes))
 
 
 def _divided(length: int, most: int) -> Iterator[int]:
@@ -129,7 +134,8 @@ def quantiles(
         for i, d in enumerate(inside)
         if d not in axes and len(before[d]) < x.numblocks[d]
     }
-    return result.rechunk(joined) if joined and x.size else result
+    whole = tuple(joined.get(d, sizes) for d, sizes in enumerate(result.chunks))
+    return rechunked(result, whole) if joined and x.size else result
 
 
 # Inside the task.
@@ -137,8 +143,8 @@ def quantiles(
 #: So few bytes of elements are interpolated on the host, where no kernels of CuPy are compiled.
 _HOST_BYTES = 1 << 20
 
-#: The ranks of longer lines take more memory than is worth to keep.
-_KEPT_LENGTH = 1 << 15
+#: More ranks of lines of all lengths take more memory than is worth to keep.
+_MOST_KEPT = 1 << 18
 
 
 @casts
@@ -195,7 +201,8 @@ def quantiles_of_lines(
 def _ranks_of_lines(spec: Quantiles, length: int) -> tuple[Any, Any]:
     """Return ranks by the number of elements that are not NaN, and the fractions between them."""
     q = None if spec.q is None else (spec.q.tobytes(), spec.q.dtype, spec.q.shape)
-    ranks = _kept_ranks if length < _KEPT_LENGTH else _kept_ranks.__wrapped__
+    number = length * math.prod(spec.shape)
+    ranks = _kept_ranks if number < _MOST_KEPT else _kept_ranks.__wrapped__
     return ranks(q, spec.method, spec.skipna, length)
 
 

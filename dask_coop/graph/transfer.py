@@ -49,7 +49,7 @@ from dask_coop import chunks
 from dask_coop.chunks.dtypes import Declared, casts, declared_by
 from dask_coop.chunks.files import Direct, NpyArray
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.chunks.sources import stamps, stamps_of_elements
+from dask_coop.chunks.sources import stamps_of_reads
 from dask_coop.graph import config
 from dask_coop.graph.fusion import Blocks, Sources, owners
 from dask_coop.graph.inputs import leaves
@@ -254,8 +254,11 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
     return task if task.func is operator.getitem else None
 
 
-def _taken(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the sources that a task reads, with the index of each, given its inputs by name."""
+def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield what a task takes, given its inputs by name: values, and the index of those it reads.
+
+    The index is None for values that are not read by an index.
+    """
 
     def value(argument: Any) -> Any:
         argument = named.get(argument.key) if isinstance(argument, TaskRef) else argument
@@ -265,10 +268,16 @@ def _taken(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         inner, _, names, *inputs = task.args
         outside = dict(zip(names, map(value, inputs), strict=True))
         for step in inner.values():
-            yield from _taken(step, {**inner, **outside})
+            yield from _reads(step, {**inner, **outside})
     elif isinstance(task, Task) and task.func in _GETTERS:
         source, index = map(value, task.args[:2])
         yield source, index
+    elif isinstance(task, Task):
+        # What another step reads may be used here, too.
+        for leaf in leaves((task.args, task.kwargs)):
+            found = value(leaf)
+            if not isinstance(found, GraphNode | TaskRef):
+                yield found, None
 
 
 def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:
@@ -315,20 +324,20 @@ class Reading:
 
     def stamps(self, inputs: Iterable[Any]) -> Any:
         """Return the stamps of its sources; of a stored array those of the chunks that it takes."""
-        if self.onto_gpu is not None:
-            of_each = [stamps_of_elements(*taken) for taken in self._taken(inputs)]
-            if of_each and None not in of_each:
-                return tuple(of_each)
-        return stamps(leaves((self.task, inputs)))
+        reads = [*self._reads(inputs)]
+        seen = {id(source) for source, _ in reads}
+        others = (leaf for leaf in leaves((self.task, inputs)) if id(leaf) not in seen)
+        return stamps_of_reads([*reads, *((other, None) for other in others)])
 
     def is_of_stored(self, inputs: Iterable[Any]) -> bool:
         """Return whether it only reads stored arrays, so that its block is a new one."""
         if self.onto_gpu is None:
             return False
-        return all(chunks.only_reads(source) for source, _ in self._taken(inputs))
+        sources = [source for source, index in self._reads(inputs) if index is not None]
+        return all(map(chunks.only_reads, sources))
 
-    def _taken(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        return _taken(self.task, dict(zip(self.names, inputs, strict=True)))
+    def _reads(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        return _reads(self.task, dict(zip(self.names, inputs, strict=True)))
 
     @property
     def onto_gpu(self) -> GraphNode | None:
@@ -480,6 +489,31 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     dependencies = {key: graph.dependencies[key] for key in needed}
     graph = HighLevelGraph({**needed, name: copies}, {**dependencies, name: below})
     return new_da_object(graph, name, x.chunks, meta=meta)
+
+
+def copies_chunks(x: Array) -> bool:
+    """Return whether tasks copy each chunk of `x` to a GPU, or find it there."""
+    layer = x.dask.layers.get(x.name)
+    if isinstance(layer, Blockwise):
+        return layer.task.func is copy_once and not layer.annotations
+    is_plain = isinstance(layer, MaterializedLayer) and not layer.annotations
+    return is_plain and place_of(next(iter(layer.mapping.values()), None)) is not None
+
+
+def transposed(x: Array) -> tuple[Array, tuple[int, ...]] | None:
+    """Return the array that `x` is a transpose of, and the order of axes; None if it is none."""
+    layer = x.dask.layers.get(x.name)
+    if not isinstance(layer, Blockwise) or layer.task.func is not np.transpose or layer.annotations:
+        return None
+    order = layer.task.kwargs.get("axes")
+    name = layer.indices[0][0]
+    if not isinstance(order, tuple) or name not in x.dask.layers:
+        return None
+    axes = [order.index(d) for d in range(x.ndim)]
+    layers, dependencies = ({**of} for of in (x.dask.layers, x.dask.dependencies))
+    del layers[x.name], dependencies[x.name]
+    meta, sizes = x._meta.transpose(axes), tuple(x.chunks[d] for d in axes)
+    return new_da_object(HighLevelGraph(layers, dependencies), name, sizes, meta=meta), order
 
 
 def _sources(x: Array) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from dask.highlevelgraph import MaterializedLayer
 from dask.utils import methodcaller
 
 from dask_coop.graph.inputs import leaves
-from dask_coop.graph.joined import cut, read_join
+from dask_coop.graph.joined import Cuts, cut, read_join
 from dask_coop.graph.tasks import Graph, RootTask, read
 from dask_coop.node.placement import OnAllGpus, copies_to_gpu, copies_to_host
 
@@ -50,7 +50,7 @@ def built(dsk: Any) -> list[Graph] | None:
         if not isinstance(expr, HLGExpr) or expr.low_level_optimizer not in _OPTIMIZERS:
             return None
         for layer in expr.hlg.layers.values():
-            if type(layer) is MaterializedLayer:
+            if type(layer) in (MaterializedLayer, Cuts):
                 layers.append(layer.mapping)
             elif isinstance(layer, Blockwise) and _is_quick(layer.task):
                 layers.append(dict(layer))

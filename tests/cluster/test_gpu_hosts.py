@@ -61,6 +61,8 @@ def client(log: Path) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
+        # A busy machine would have chunks move to idle workers.
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
         Client(scheduler) as client,
         log.open("w") as said,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from dask._task_spec import Task, convert_legacy_graph
 from dask.utils import ensure_dict
+from support.host_cupy import backend as host_cupy
 from support.host_cupy.gpus import FakeGpus
 
 import dask_coop as dc
@@ -84,6 +86,12 @@ OF_MATRICES |= {"filter", "delays", "sections"}
 #: Those that gather lines, or flatten arrays, in chunks of their own.
 MERGING = {"quantiles", "scan of groups", "flat", "sort", "order", "order by two keys"}
 MERGING |= {"ranks of all", "deviations"}
+
+#: Those that take chunks apart, or matrices of the host, which made-up GPUs do not multiply.
+APART = {"with the initial", "filter", "delays", "sections"}
+
+#: Those that put chunks in order one by one.
+ORDERING = {"sort", "sort of all", "order", "order by two keys", "ranks of all"}
 
 
 @pytest.fixture
@@ -394,3 +402,115 @@ def test_calls_on_a_gpu_make_as_few_launches_as_for_one_chunk(
             np.testing.assert_allclose(cp.asnumpy(result), expected, rtol=1e-5)
     # At most two arrays are joined.
     assert numbers[1] == numbers[2] <= numbers[0] + 2
+
+
+# Chunks that tasks copy to a GPU, and those of results of joined ones.
+
+
+@pytest.fixture
+def copying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have chunks be copied to a GPU that is made up, and joined there."""
+    with host_cupy.in_cupys_place(FakeGpus(1)):
+        monkeypatch.setattr(host_cupy, "most_joined", lambda x, ordered: 4 * 40 * 60)
+        yield
+
+
+def made(x: da.Array) -> int:
+    """Return the number of tasks that join chunks which others make."""
+    tasks = ensure_dict(dask.optimize(x)[0].dask).values()
+    return sum(task.func is joined.join_made for task in map(unfused, tasks) if task)
+
+
+def unfused(task: Any) -> Any:
+    inner = task.args[0].values() if isinstance(task, Task) and task.has_subgraph() else [task]
+    found = [step for step in inner if isinstance(step, Task)]
+    return next((step for step in found if step.func is joined.join_made), found and found[0])
+
+
+@pytest.mark.usefixtures("copying")
+@pytest.mark.each(2)
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in APART])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as read", "transposed"])
+def test_copied_chunks_are_joined(
+    name: str, chunks: Any, order: tuple[int, int], tmp_path: Path
+) -> None:
+    back = tuple(np.argsort(order).tolist())
+
+    def stored(array: Any, path: str) -> da.Array:
+        np.save(tmp_path / path, array.transpose(back))
+        cut = da.from_array(array, chunks=chunks).transpose(back).chunks
+        return dc.from_npy(tmp_path / path, cut).transpose(order)
+
+    labels = LABELS > 2 if name == "where" else LABELS
+    x, by = stored(ARRAY, "x.npy"), stored(labels, "by.npy")
+    wanted = CALLS[name](in_memory(ARRAY, chunks), in_memory(labels, chunks))
+    result = CALLS[name](dc.to_gpu(x), dc.to_gpu(by))
+    assert made(result) or name in ORDERING or chunks == (100, 6)
+    known = all(n == n for along in wanted.chunks for n in along)
+    assert result.chunks == wanted.chunks or not known or name in MERGING
+    got, expected = dask.compute(dc.to_host(result), wanted, scheduler="sync")
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("copying")
+def test_functions_of_results_of_joined_chunks_take_these(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ARRAY)
+    x = dc.to_gpu(dc.from_npy(tmp_path / "x.npy", (10, 60)))
+    means = dc.move_mean(x, 5, min_count=1, axis=0)
+    assert means.chunks == x.chunks
+    lazy = dc.nanmax(means, axis=0)
+    graph = ensure_dict(lazy.dask)
+    assert not any(
+        isinstance(t, Task) and t.func is joined.cut for t in dask.optimize(lazy)[0].dask.values()
+    )
+    assert sum(isinstance(t, Task) and t.func is joined.join_made for t in graph.values()) == 3
+    np.testing.assert_allclose(
+        dc.to_host(lazy).compute(scheduler="sync"),
+        dc.move_mean(ARRAY, 5, min_count=1, axis=0).compute().max(0),
+    )
+    # Two of them, and one beside an array that is not joined.
+    both = dc.sum(means, axis=0, where=dc.to_gpu(dc.from_npy(tmp_path / "x.npy", (10, 60))) > 0.5)
+    wanted = dc.sum(dc.move_mean(ARRAY, 5, min_count=1, axis=0), axis=0, where=ARRAY > 0.5)
+    np.testing.assert_allclose(*dask.compute(dc.to_host(both), wanted, scheduler="sync"), rtol=1e-6)
+    pairs = dc.average(means, axis=0, weights=dc.cumsum(x, axis=0))
+    wanted = dc.average(
+        dc.move_mean(ARRAY, 5, min_count=1, axis=0).compute(), axis=0, weights=ARRAY.cumsum(0)
+    )
+    np.testing.assert_allclose(
+        *dask.compute(dc.to_host(pairs), wanted, scheduler="sync"), rtol=1e-5
+    )
+
+
+@pytest.mark.usefixtures("copying")
+def test_a_node_gets_copied_chunks_apart(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ARRAY)
+    x = dc.to_gpu(dc.from_npy(tmp_path / "x.npy", (10, 60)))
+    with dask.config.set(scheduler=dask.get):
+        assert joined.joined([x]) is None
+    with dask.config.set(scheduler="dask.distributed"):
+        assert joined.joined([x]) is None
+    assert joined.joined([x]) is not None
+    np.save(tmp_path / "line.npy", ARRAY.ravel())
+    line = dc.to_gpu(dc.from_npy(tmp_path / "line.npy", 600))
+    assert joined.joined([line]) is not None
+    assert joined.joined([line], ordered=True) is None
+    assert joined.joined([x + 1]) is None
+
+
+def test_a_chunk_of_another_shape_is_refused() -> None:
+    blocks = [np.zeros((3, 4)), np.zeros((2, 4))]
+    sizes = ((3, 3), (4,))
+    with pytest.raises(
+        ValueError, match=r"a chunk has shape \(2, 4\), its array declares \(3, 4\)"
+    ):
+        joined.join_made(blocks, sizes, np.dtype("f8"))
+    whole = joined.join_made([blocks[0], blocks[0].astype("f4")], sizes, np.dtype("f8"))
+    assert (whole.shape, whole.dtype) == ((6, 4), np.float64)
+
+
+@pytest.mark.usefixtures("copying")
+def test_explain_tells_that_copied_chunks_are_joined(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ARRAY)
+    rows = dc.explain(dc.cumsum(dc.to_gpu(dc.from_npy(tmp_path / "x.npy", (10, 60))), axis=0))
+    assert any(row.method.startswith("10 chunks, joined to 3 on the GPU") for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -575,6 +576,70 @@ def test_large_folders_and_missing_files_have_no_stamp(
     assert sources.stamps([file]) is not None
     os.remove(tmp_path / "x.npy")
     assert sources.stamps([file]) is None
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: x * 2 + x], ids=["read", "computed"])
+@pytest.mark.parametrize("rows", [slice(None), slice(5, None), slice(50, 10, -1), [3, 4, 50]])
+def test_chunks_of_xarrays_stores_are_held_to_their_own_files(
+    reads: list[None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    rows: Any,
+    function: Callable[[Any], Any],
+) -> None:
+    xarray = pytest.importorskip("xarray")
+    zarr_of_xarray(tmp_path)
+    if isinstance(rows, slice):
+        # A store of a year has thousands of files: to look at all of them for each chunk takes
+        # longer than to read it.
+        monkeypatch.setattr(sources, "_of_folder", None)
+
+    def opened() -> Any:
+        options = {"engine": "zarr", "consolidated": False, "cache": False}
+        whole = xarray.open_dataset(tmp_path / "x.zarr", **options)
+        return function(whole.x.isel(t=rows).chunk(t=10).data)
+
+    for repeat in range(2):
+        found = dc.max(dc.to_gpu(opened())).compute(scheduler="sync")
+        assert found == function(X[rows]).max(), repeat
+    n = opened().npartitions
+    assert len(reads) == n
+    # Elements 15 to 29 of the first axis, and the first chunk of the second.
+    os.utime(tmp_path / "x.zarr" / "x" / "c" / "1" / "0", (1.5e9, 1.5e9))
+    dc.max(dc.to_gpu(opened())).compute(scheduler="sync")
+    starts = np.cumsum((0, *opened().chunks[0]))
+    blocks = [np.arange(60)[rows][a:b] for a, b in itertools.pairwise(starts)]
+    changed = [((block >= 15) & (block < 30)).any() for block in blocks]
+    assert len(reads) == n + (sum(changed) if isinstance(rows, slice) else n)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_what_a_task_reads_and_also_takes_whole_is_held_to_all_of_it(tmp_path: Path) -> None:
+    x = zarr_store(tmp_path)
+    ((source, _), *_) = x.dask.layers[x.name].indices
+    source = getattr(source, "value", source)
+
+    def first(block: Any, whole: Any) -> Any:
+        return block * 0 + whole[45, 0]
+
+    y = x.map_blocks(first, whole=source, dtype=x.dtype, meta=x._meta)
+    for change in (0.0, 3.0):
+        source[45, 0] = change
+        age(tmp_path) if not change else os.utime(
+            tmp_path / "x.zarr" / "c" / "3" / "0", (1.5e9, 1.5e9)
+        )
+        assert dc.max(dc.to_gpu(y)).compute(scheduler="sync") == change
+
+
+@pytest.mark.usefixtures("gpus")
+def test_an_array_and_its_transposes_share_chunks(reads: list[None], tmp_path: Path) -> None:
+    x = zarr(tmp_path)
+    for y, host in ((x, X), (x.T, X.T), (da.moveaxis(x, 0, -1), X.T), (x.T.T, X)):
+        on_gpu = dc.to_gpu(y)
+        assert on_gpu.chunks == y.chunks
+        np.testing.assert_array_equal(dc.to_host(on_gpu).compute(scheduler="sync"), host)
+    assert len(reads) == 4
 
 
 @pytest.mark.gpu

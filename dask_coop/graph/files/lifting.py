@@ -38,6 +38,7 @@ from dask.tokenize import tokenize
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.graph import tasks
+from dask_coop.graph.config import on_cluster
 from dask_coop.graph.fusion import Blocks
 from dask_coop.graph.layers import trees
 from dask_coop.graph.tasks import Graph, refs
@@ -114,7 +115,7 @@ def run_length(x: Array, state_bytes: float) -> int:
     if type(reads) is not Reads or reads.annotations or dask.get_annotations():
         return 1
     # How many threads a cluster has is not known here.
-    if dask.config.get("scheduler", None) in ("dask.distributed", "distributed"):
+    if on_cluster():
         return 1
     nbytes: int = math.prod(map(max, x.chunks)) * x.dtype.itemsize
     if nbytes == 0 or not state_bytes <= STATES * nbytes:
