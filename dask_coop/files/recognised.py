@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,6 +125,48 @@ def elements_of(source: Any, index: Any) -> tuple[StoredArray | Hdf5Array, Any] 
         else:
             source = source.array
     return source, index
+
+
+def can_lend(source: Any) -> bool:
+    """Return whether `lend` takes an array."""
+    if not only_reads(source):
+        return False
+    while not isinstance(source, StoredArray | Hdf5Array):
+        key = getattr(source, "key", None)
+        # Zarr's own arrays have elements that lists select.
+        if key is not None and not all(isinstance(i, slice | int | np.integer) for i in key.tuple):
+            return False
+        source = _within(source)
+    return isinstance(source, StoredArray)
+
+
+def lend(source: Any, indices: list[tuple[slice, ...]]) -> Iterator[Any]:
+    """Yield elements of a stored array, or of a chain with one, in memory that the next ones take.
+
+    Parameters
+    ----------
+    source : object
+        An array that `can_lend` knows.
+    indices : list of tuple of slice
+    """
+    pairs = (elements_of(source, index) for index in indices)
+    within = [pair[1] for pair in pairs if pair is not None]
+    assert len(within) == len(indices)
+    functions: list[Unpacking] = []
+    while not isinstance(source, StoredArray):
+        if isinstance(function := getattr(source, "func", None), Unpacking):
+            functions.insert(0, function)
+        source = _within(source)
+    for block in source.lend(within):
+        unpacked = block
+        for function in functions:
+            unpacked = function(unpacked)
+        yield unpacked
+
+
+def _within(source: Any) -> Any:
+    """Return the array that one of xarray's, or ours in its place, wraps."""
+    return source.stored if type(source).__module__ == f"{__package__}.lazy" else source.array
 
 
 def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:

@@ -212,10 +212,21 @@ def _lent(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     return scratch(_LENT, nbytes).view(dtype).reshape(shape)
 
 
+def _is_span(index: Any) -> bool:
+    """Return whether an index is a slice of known ends without steps."""
+    return (
+        isinstance(index, slice)
+        and None not in (index.start, index.stop)
+        and index.step in (None, 1)
+    )
+
+
 def _whole(indices: Iterable[tuple[slice, ...]], cell: tuple[int, ...]) -> Any:
     """Return the numbers of the cells that blocks are, at some slices; None if one is another."""
     numbers = []
     for index in indices:
+        if len(index) != len(cell) or not all(map(_is_span, index)):
+            return None
         sides = [(s.start, s.stop, n) for s, n in zip(index, cell, strict=True)]
         if any(end - begin != n or begin % n for begin, end, n in sides):
             return None

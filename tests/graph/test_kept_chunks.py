@@ -694,6 +694,9 @@ def test_memory_of_a_gpu_that_runs_short_is_that_of_kept_chunks(tmp_path: Path) 
     assert float(dc.max(dc.to_gpu(x)).compute()) == host.max()
     gpu = cupy.cuda.Device().id
     assert KEPT_CHUNKS.nbytes(gpu) >= host.nbytes
+    # The memory of joined chunks.
+    gc.collect()
+    pool.free_all_blocks()
     before = pool.get_limit()
     pool.set_limit(size=pool.total_bytes() + (8 << 20))
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dask.array.core import Array
@@ -25,6 +25,7 @@ from dask.task_spec import DataNode, TaskRef
 
 from dask_coop.files.recognised import Reader, recognised
 from dask_coop.graph import config
+from dask_coop.graph.files.lifting import Data, as_data, as_reads
 
 #: The prefix of layers that hold an array for those that read it.
 _ORIGINAL = "original-"
@@ -50,8 +51,11 @@ def read_by_us(x: Array) -> Array:
             concurrency = config.get("coop.files.concurrency", config.COUNT)
         slicer = layers.get(name.removeprefix(_ORIGINAL)) if type(name) is str else None
         reader = Reader(concurrency, _sizes(slicer))
-        if (ours := _known(layer, reader)) is not None:
-            changed[name] = ours
+        if (ours := _known(layer, reader, _ours)) is None:
+            continue
+        changed[name] = ours
+        if type(ours) is Data and type(slicer) is Blockwise:
+            changed[name.removeprefix(_ORIGINAL)] = _known(slicer, reader, _reads)
     if not changed:
         return x
     graph = HighLevelGraph({**layers, **changed}, x.dask.dependencies)
@@ -75,8 +79,10 @@ def _sizes(layer: Any) -> tuple[tuple[int, ...], ...] | None:
     return slices[0].chunks if len(slices) == 1 else None
 
 
-def _known(layer: Layer, reader: Reader) -> Layer | None:
-    """Return the layer in the place of `layer`, always the same; None if it stays."""
+def _known(
+    layer: Layer, reader: Reader, make: Callable[[Any, Reader], Layer | None]
+) -> Layer | None:
+    """Return the layer that `make` puts in the place of `layer`, always the same; None if none."""
     number = id(layer)
     seen = _seen.get(number)
     if seen is not None and seen[0]() is layer and seen[1] == reader:
@@ -86,9 +92,18 @@ def _known(layer: Layer, reader: Reader) -> Layer | None:
         if (seen := _seen.get(number)) is not None and seen[0] is reference:
             _seen.pop(number, None)
 
-    ours = _of_values(layer, reader) if type(layer) is Blockwise else _of_one(layer, reader)
+    ours = make(layer, reader)
     _seen[number] = weakref.ref(layer, forget), reader, ours
     return ours
+
+
+def _ours(layer: Layer, reader: Reader) -> Layer | None:
+    """Return a layer with arrays that this library reads in the place of another one."""
+    return _of_values(layer, reader) if type(layer) is Blockwise else _of_one(layer, reader)
+
+
+def _reads(layer: Any, _: Reader) -> Layer:
+    return as_reads(layer)
 
 
 def _of_one(layer: Layer, reader: Reader) -> Layer | None:
@@ -99,7 +114,7 @@ def _of_one(layer: Layer, reader: Reader) -> Layer | None:
     if isinstance(key, tuple) or (ours := recognised(source, reader)) is None:
         return None
     node = DataNode(key, ours) if type(value) is DataNode else ours
-    return MaterializedLayer({key: node}, annotations=layer.annotations)
+    return as_data(MaterializedLayer({key: node}, annotations=layer.annotations))
 
 
 def _of_values(layer: Blockwise, reader: Reader) -> Layer | None:

@@ -21,8 +21,9 @@ from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of a block, and of a strip of rows, which is read twice.
-_BLOCK, _STRIP = 1 << 17, 1 << 15
+#: Elements of a block, and of a strip of rows, which is read twice. With smaller ones, many threads
+#: wait for each other between the calls of NumPy.
+_BLOCK, _STRIP = 1 << 20, 1 << 18
 
 #: Bytes of neighbouring columns that are read together: a cache line.
 _TOGETHER = 64

@@ -24,19 +24,20 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-from dask.array.core import Array, new_da_object
+from dask.array.core import Array
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArraySliceDep
-from dask.task_spec import Alias, Task, TaskRef
+from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
+from dask_coop.files.recognised import can_lend, lend
 from dask_coop.graph import tasks
 from dask_coop.graph.config import on_cluster
 from dask_coop.graph.fusion import Blocks
@@ -76,27 +77,25 @@ class Lift(NamedTuple):
     origins: list[Origin]
 
 
-class Source(Protocol):
-    """A stored array."""
+def as_data(layer: MaterializedLayer) -> MaterializedLayer:
+    """Return a layer that holds a stored array as one that can lift runs of its blocks.
 
-    def lend(self, indices: list[tuple[slice, ...]]) -> Iterator[Any]:
-        """Yield the elements at each index, in memory of this thread that the next ones take."""
-
-
-def readable_in_runs(x: Array) -> Array:
-    """Return an array whose blocks are read of a `Source`, with layers that can read runs."""
-    layers = dict(x.dask.layers)
-    reads, original = layers[x.name], _ORIGINAL + x.name
-    if original not in layers or not isinstance(reads, Blockwise):
-        return x
-    layers[x.name] = _like(reads, Reads)
-    layers[original] = _like(layers[original], Data)
-    return new_da_object(HighLevelGraph(layers, x.dask.dependencies), x.name, x.chunks, x._meta)
+    It stays as it is if the array cannot be read in runs.
+    """
+    (source,) = layer.mapping.values()
+    is_lent = can_lend(source.value if isinstance(source, DataNode) else source)
+    return _like(layer, Data) if is_lent else layer
 
 
-def _like(layer: Layer, kind: Any) -> Layer:
+def as_reads(layer: Blockwise) -> Reads:
+    """Return a layer that reads the blocks of what `Data` holds, in runs if that is all."""
+    reads: Reads = _like(layer, Reads)
+    return reads
+
+
+def _like(layer: Layer, kind: Any) -> Any:
     """Return a layer of a kind that is a subclass of its own."""
-    result: Layer = kind.__new__(kind)
+    result = kind.__new__(kind)
     result.__dict__.update(layer.__dict__)
     return result
 
@@ -322,20 +321,21 @@ def _apart(asked: _Asked) -> Graph:
 
 
 def lift_run(
-    *, source: Source, places: list[tuple[slice, ...]], lifts: list[Lift]
+    *, source: Any, places: list[tuple[slice, ...]], lifts: list[Lift]
 ) -> list[list[State]]:
     """Return for each of several operations the states of the blocks of a run.
 
     Parameters
     ----------
-    source : Source
+    source : object
+        A stored array, or a chain of xarray's with one.
     places : list of tuple of slice
         Where the blocks are in `source`.
     lifts : list of Lift
         One for each operation.
     """
     states: list[list[State]] = [[] for _ in lifts]
-    for n, block in enumerate(source.lend(places)):
+    for n, block in enumerate(lend(source, places)):
         for of, (function, arguments, origins) in zip(states, lifts, strict=True):
             if function is tasks.count:
                 state = function(block, **arguments)
