@@ -59,7 +59,7 @@ def write_store(folder: Path, gib: float) -> Path:
     coords = {"time": xr.date_range("1900-01-01", periods=days)}
     t = xr.DataArray(values, dims=("time", "lat", "lon"), coords=coords, name="t2m")
     path = folder / "field.zarr"
-    t.to_dataset().to_zarr(path)
+    t.to_dataset().to_zarr(path, consolidated=False)
     return path
 
 
@@ -105,7 +105,7 @@ def compare(
 def figures(folder: Path) -> str:
     """Return the figures of the page for the results in `folder`."""
     parts = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         results = json.loads(path.read_text())
         machine, rows = results["machine"], results["rows"]
         parts += order.heading(path, machine)
@@ -132,8 +132,8 @@ def draw(folder: Path) -> Path:
     import matplotlib
     from matplotlib.figure import Figure
 
-    paths = sorted(path for path in folder.glob("*.json") if not path.stem.endswith(STORED))
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem)
+    figure = Figure(figsize=(4.4 * len(paths), 4.2), layout="constrained")
     # The same results give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
         for axes, path in zip(
@@ -151,10 +151,13 @@ def draw(folder: Path) -> Path:
                 places = [place + height * number - 0.4 + height / 2 for place in range(len(works))]
                 label, color = BARS[by]
                 bars = axes.barh(places, factors, height, color=color, label=label)
-                axes.bar_label(bars, fmt="%.2g times", padding=3, fontsize=8)
+                texts = [f"{f:.0f} times" if f >= 10 else f"{f:.1f} times" for f in factors]
+                axes.bar_label(bars, texts, padding=3, fontsize=8)
             axes.axvline(1, color="0.3", linewidth=1, linestyle="--")
             gpu = f", {machine['gpu']['name']}" if "gpu" in machine else ""
-            axes.set_title(f"{machine['cores']} cores{gpu}: {rows[0]['gib']:g} GiB", fontsize=10)
+            stored = " of Zarr" if path.stem.endswith(STORED) else ""
+            size = f"{rows[0]['gib']:g} GiB{stored}"
+            axes.set_title(f"{machine['cores']} cores{gpu}: {size}", fontsize=10)
             axes.set_yticks(range(len(works)), works)
             axes.invert_yaxis()
             axes.margins(x=0.18)

@@ -20,7 +20,7 @@ from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation, Origin
-from dask_coop.chunks.dtypes import as_declared
+from dask_coop.chunks.dtypes import as_declared, device_of
 from dask_coop.graph import tasks
 from dask_coop.graph.config import on_cluster
 from dask_coop.graph.fusion import add
@@ -29,6 +29,9 @@ from dask_coop.graph.tasks import refs
 
 #: The number of states that one task of a tree takes, unless they are large.
 FAN_IN = 16
+
+#: Most parts of chunks that tasks of `rechunked` take.
+MOST_PARTS = 1 << 20
 
 Key = tuple[Any, ...]
 Layer = dict[Any, Task]
@@ -161,8 +164,9 @@ def array(
 def rechunked(x: Array, sizes: tuple[tuple[int, ...], ...]) -> Array:
     """Return `x` in chunks of `sizes`, made by one task each.
 
-    Dask's rechunk has a task for each part of a chunk, or copies elements several times so that
-    these tasks are fewer. On a cluster it is Dask's, which sends workers no whole chunks.
+    Dask's rechunk has a task for each slice of a chunk, or copies elements several times so that
+    these tasks are fewer. It makes the chunks on a cluster, where it sends workers no whole chunks,
+    and where there are so many slices that naming them takes longer than copying.
 
     Parameters
     ----------
@@ -173,9 +177,10 @@ def rechunked(x: Array, sizes: tuple[tuple[int, ...], ...]) -> Array:
     is_special = chunks.is_masked(x._meta) or x.dtype.kind not in "biufcmM" or math.isnan(x.size)
     if is_special or on_cluster() or x.chunks == sizes:
         return x.rechunk(sizes)
-    name = f"rechunk-{tokenize(x, sizes)}"
     along = [[*_parts(*of)] for of in zip(x.chunks, sizes, strict=True)]
-    layer = {}
+    if math.prod(sum(map(len, of)) for of in along) > MOST_PARTS:
+        return x.rechunk(sizes)
+    name, layer = f"rechunk-{tokenize(x, sizes)}", Layer()
     for index in itertools.product(*map(range, map(len, sizes))):
         taken = [of[i] for of, i in zip(along, index, strict=True)]
         below = itertools.product(*([i for i, _ in of] for of in taken))
@@ -208,7 +213,7 @@ def _parts(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[list[tup
 
 
 def assemble(blocks: list[Any], places: list[list[slice]], dtype: np.dtype[Any]) -> Any:
-    """Return a chunk of the parts of others, in the order in memory of the first.
+    """Return a chunk that is made of slices of others, in the order in memory of the first.
 
     Parameters
     ----------
@@ -226,10 +231,11 @@ def assemble(blocks: list[Any], places: list[list[slice]], dtype: np.dtype[Any])
     if any(map(chunks.is_masked, parts)):
         return concatenate_shaped(parts, [*map(len, places)])
     ends = [[*itertools.accumulate((p.stop - p.start for p in of), initial=0)] for of in places]
-    out = np.empty_like(parts[0], shape=[of[-1] for of in ends])
     spans = ([slice(*pair) for pair in itertools.pairwise(of)] for of in ends)
-    for span, part in zip(itertools.product(*spans), parts, strict=True):
-        out[span] = part
+    with device_of(parts[0]):
+        out = np.empty_like(parts[0], shape=[of[-1] for of in ends])
+        for span, part in zip(itertools.product(*spans), parts, strict=True):
+            out[span] = part
     return out
 
 

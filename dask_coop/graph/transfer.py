@@ -255,7 +255,8 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
 
 
 def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield what a task takes, given its inputs by name: values, and the index of those it reads.
+    """Yield the values that a task takes, given its inputs by name, and the index of those read.
+
 
     The index is None for values that are not read by an index.
     """
@@ -275,9 +276,9 @@ def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     elif isinstance(task, Task):
         # What another step reads may be used here, too.
         for leaf in leaves((task.args, task.kwargs)):
-            found = value(leaf)
-            if not isinstance(found, GraphNode | TaskRef):
-                yield found, None
+            taken = value(leaf)
+            if not isinstance(taken, GraphNode | TaskRef):
+                yield taken, None
 
 
 def _get(source: Any, index: Any, asarray: bool = True, lock: Any = None) -> Any:

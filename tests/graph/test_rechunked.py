@@ -11,6 +11,7 @@ import pytest
 from distributed import Client
 
 import dask_coop as dc
+from dask_coop.graph import layers
 from dask_coop.graph.layers import rechunked
 
 
@@ -93,6 +94,15 @@ def test_clusters_get_dasks_rechunk() -> None:
         y = rechunked(x, ((10,) * 4,))
         assert y.name.startswith("rechunk-merge")
         np.testing.assert_array_equal(y.compute(), np.arange(40))
+
+
+def test_very_many_parts_are_left_to_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = da.arange(100, chunks=10)
+    assert rechunked(x, ((7,) * 14 + (2,),)).name.startswith("rechunk-")
+    monkeypatch.setattr(layers, "MOST_PARTS", 20)
+    y = rechunked(x, ((7,) * 14 + (2,),))
+    assert y.name.startswith("rechunk-merge")
+    np.testing.assert_array_equal(y.compute(scheduler="sync"), np.arange(100))
 
 
 def test_quantiles_of_many_chunks_have_few_tasks() -> None:

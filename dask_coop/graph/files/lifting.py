@@ -88,7 +88,7 @@ def as_data(layer: MaterializedLayer) -> MaterializedLayer:
 
 
 def as_reads(layer: Blockwise) -> Reads:
-    """Return a layer that reads the blocks of what `Data` holds, in runs if that is all."""
+    """Return a layer that reads the blocks of an array of `Data`, in runs if nothing else does."""
     reads: Reads = _like(layer, Reads)
     return reads
 
