@@ -257,7 +257,6 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
 def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the values that a task takes, given its inputs by name, and the index of those read.
 
-
     The index is None for values that are not read by an index.
     """
 
