@@ -51,7 +51,7 @@ from dask_coop.chunks.files import Direct, NpyArray
 from dask_coop.chunks.kept import KEPT_CHUNKS
 from dask_coop.chunks.sources import stamps_of_reads
 from dask_coop.graph import config
-from dask_coop.graph.fusion import Blocks, Sources, owners
+from dask_coop.graph.fusion import Blocks, Sources, add, owners
 from dask_coop.graph.inputs import leaves
 from dask_coop.graph.tasks import is_fused
 
@@ -481,14 +481,8 @@ def copied(x: Array, name: str, meta: Any, keep: float, always: bool) -> Array |
     else:
         return None
     # Without the layers that are now within the new one.
-    needed, todo = {}, [*below]
-    while todo:
-        if (key := todo.pop()) not in needed:
-            needed[key] = graph.layers[key]
-            todo += graph.dependencies[key]
-    dependencies = {key: graph.dependencies[key] for key in needed}
-    graph = HighLevelGraph({**needed, name: copies}, {**dependencies, name: below})
-    return new_da_object(graph, name, x.chunks, meta=meta)
+    whole = add(_behind(graph, below), name, copies, below)
+    return new_da_object(whole, name, x.chunks, meta=meta)
 
 
 def copies_chunks(x: Array) -> bool:
@@ -505,15 +499,26 @@ def transposed(x: Array) -> tuple[Array, tuple[int, ...]] | None:
     layer = x.dask.layers.get(x.name)
     if not isinstance(layer, Blockwise) or layer.task.func is not np.transpose or layer.annotations:
         return None
-    order = layer.task.kwargs.get("axes")
-    name = layer.indices[0][0]
-    if not isinstance(order, tuple) or name not in x.dask.layers:
+    order, (name, index) = layer.task.kwargs.get("axes"), layer.indices[0]
+    if not isinstance(order, tuple) or name not in x.dask.layers or len(layer.indices) > 1:
+        return None
+    # Somebody may transpose each block, and leave it at its place.
+    if tuple(index[d] for d in order) != tuple(layer.output_indices):
         return None
     axes = [order.index(d) for d in range(x.ndim)]
-    layers, dependencies = ({**of} for of in (x.dask.layers, x.dask.dependencies))
-    del layers[x.name], dependencies[x.name]
     meta, sizes = x._meta.transpose(axes), tuple(x.chunks[d] for d in axes)
-    return new_da_object(HighLevelGraph(layers, dependencies), name, sizes, meta=meta), order
+    return new_da_object(_behind(x.dask, {name}), name, sizes, meta=meta), order
+
+
+def _behind(graph: HighLevelGraph, names: Iterable[str]) -> HighLevelGraph:
+    """Return some layers of a graph and those that they need."""
+    layers, dependencies = {}, {}
+    todo = [*names]
+    while todo:
+        if (name := todo.pop()) not in layers:
+            layers[name], dependencies[name] = graph.layers[name], graph.dependencies[name]
+            todo += dependencies[name]
+    return HighLevelGraph(layers, dependencies)
 
 
 def _sources(x: Array) -> Iterator[Any]:

@@ -642,6 +642,20 @@ def test_an_array_and_its_transposes_share_chunks(reads: list[None], tmp_path: P
     assert len(reads) == 4
 
 
+@pytest.mark.usefixtures("gpus")
+def test_blocks_that_are_transposed_where_they_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X[:50])
+    x = dc.from_npy(tmp_path / "x.npy", (25, 25))
+    y = da.map_blocks(np.transpose, x, axes=(1, 0), dtype=x.dtype)
+    found = dc.to_host(dc.to_gpu(y)).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, y.compute(scheduler="sync"))
+    assert (found != X[:50].T).any()
+    # A graph may have more layers than those below an array.
+    z = dc.from_npy(tmp_path / "x.npy", (25, 25)).T
+    above = da.Array((z + 1).dask, z.name, z.chunks, meta=z._meta)
+    np.testing.assert_array_equal(dc.to_host(dc.to_gpu(above)).compute(), X[:50].T)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(bool(missing_for_gpu()), reason="needs a GPU")
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
