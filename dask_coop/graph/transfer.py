@@ -65,7 +65,7 @@ LEAST_BYTES = 16 << 20
 MOST_TASKS = 5_000
 
 #: Dask's functions that read blocks of arrays.
-_GETTERS = (getter, getter_inline, getter_nofancy)
+GETTERS = (getter, getter_inline, getter_nofancy)
 
 #: Dask's dispatches, with the kinds of arrays that they take and return.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
@@ -249,7 +249,7 @@ def _reading_onto_gpu(task: GraphNode) -> GraphNode | None:
         if None in inner.values():
             return None
         return Task(task.key, task.func, inner, *task.args[1:], **task.kwargs)
-    if task.func in _GETTERS:
+    if task.func in GETTERS:
         return Task(task.key, _get, *task.args, **task.kwargs)
     return task if task.func is operator.getitem else None
 
@@ -269,7 +269,7 @@ def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         outside = dict(zip(names, map(value, inputs), strict=True))
         for step in inner.values():
             yield from _reads(step, {**inner, **outside})
-    elif isinstance(task, Task) and task.func in _GETTERS:
+    elif isinstance(task, Task) and task.func in GETTERS:
         source, index = map(value, task.args[:2])
         yield source, index
     elif isinstance(task, Task):

@@ -425,6 +425,23 @@ def test_small_chunks_are_read_in_runs(
         xr.testing.assert_allclose(one, other)
 
 
+def test_blocks_that_are_more_than_read_are_not_read_in_runs(path: Path) -> None:
+    x = opened(path, chunks={"time": 2}).plain.data
+    reads = x.dask.layers[x.name]
+
+    def doubled(*args: Any, **kwargs: Any) -> Any:
+        return 2 * reads.task.func(*args, **kwargs)
+
+    task = type(reads.task)(reads.task.key, doubled, *reads.task.args, **reads.task.kwargs)
+    indices = reads.indices, reads.numblocks
+    layer = type(reads)(reads.output, reads.output_indices, task, *indices, io_deps=reads.io_deps)
+    graph = type(x.dask)({**x.dask.layers, x.name: layer}, x.dask.dependencies)
+    y = da.Array(graph, x.name, x.chunks, meta=x._meta)
+    ours = reading.read_by_us(y)
+    assert type(ours.dask.layers[x.name]) is type(reads)
+    np.testing.assert_array_equal(ours.compute(), y.compute())
+
+
 @pytest.mark.gpu
 def test_chunks_go_to_gpus(stored: Stored, reads: Reads) -> None:
     x = opened(stored, chunks={"time": 3}).packed.data

@@ -26,6 +26,7 @@ from dask.task_spec import DataNode, TaskRef
 from dask_coop.files.recognised import Reader, recognised
 from dask_coop.graph import config
 from dask_coop.graph.files.lifting import Data, as_data, as_reads
+from dask_coop.graph.transfer import GETTERS
 
 #: The prefix of layers that hold an array for those that read it.
 _ORIGINAL = "original-"
@@ -54,7 +55,7 @@ def read_by_us(x: Array) -> Array:
         if (ours := _known(layer, reader, _ours)) is None:
             continue
         changed[name] = ours
-        if type(ours) is Data and type(slicer) is Blockwise:
+        if type(ours) is Data and type(slicer) is Blockwise and _only_reads(slicer):
             changed[name.removeprefix(_ORIGINAL)] = _known(slicer, reader, _reads)
     if not changed:
         return x
@@ -77,6 +78,11 @@ def _sizes(layer: Any) -> tuple[tuple[int, ...], ...] | None:
     """Return the chunks in which a layer reads an array; None if it does not."""
     slices = [of for of in getattr(layer, "io_deps", {}).values() if type(of) is ArraySliceDep]
     return slices[0].chunks if len(slices) == 1 else None
+
+
+def _only_reads(layer: Blockwise) -> bool:
+    """Return whether a layer reads the blocks of an array, and does no more."""
+    return _sizes(layer) is not None and layer.task.func in GETTERS
 
 
 def _known(
