@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, from_array, new_da_object, normalize_chunks
+from dask.array.core import asanyarray, from_array, normalize_chunks
 from dask.array.slicing import normalize_index
 from dask.base import get_scheduler
-from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
 from dask_coop import chunks as chunks_of
@@ -21,7 +20,7 @@ from dask_coop.files.stored import StoredArray
 from dask_coop.files.target import StoredTarget, aligned, folder_of, write_unit
 from dask_coop.graph import config
 from dask_coop.graph.files import writing
-from dask_coop.graph.files.lifting import as_data, as_reads
+from dask_coop.graph.files.lifting import readable_in_runs
 from dask_coop.graph.transfer import configured
 
 
@@ -124,10 +123,7 @@ def from_zarr(
         meta=np.empty((0,) * stored.ndim, stored.dtype),
         inline_array=inline_array,
     )
-    layers = {**x.dask.layers}
-    if (original := f"original-{x.name}") in layers:
-        layers |= {x.name: as_reads(layers[x.name]), original: as_data(layers[original])}
-    return new_da_object(HighLevelGraph(layers, x.dask.dependencies), x.name, x.chunks, x._meta)
+    return readable_in_runs(x)
 
 
 def _open(

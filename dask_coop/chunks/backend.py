@@ -30,6 +30,8 @@ from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct, map_of
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
+from dask_coop.files.recognised import can_lend as can_lend
+from dask_coop.files.recognised import lend as lend
 from dask_coop.files.recognised import only_reads as only_reads
 from dask_coop.files.stored import onto
 from dask_coop.meters import counted

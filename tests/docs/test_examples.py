@@ -570,6 +570,8 @@ def test_the_stream_is_counted_and_drawn(tmp_path: Path) -> None:
     check_picture(tmp_path, text)
 
 
+# Dask's threads restore the filters of one another's warnings.
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered")
 def test_an_xarray_script_is_served_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     pytest.importorskip("flox")

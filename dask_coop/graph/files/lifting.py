@@ -28,16 +28,16 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-from dask.array.core import Array
+from dask.array.core import Array, new_da_object
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.layers import ArraySliceDep
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.tokenize import tokenize
 
+from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
-from dask_coop.files.recognised import can_lend, lend
 from dask_coop.graph import tasks
 from dask_coop.graph.config import on_cluster
 from dask_coop.graph.fusion import Blocks
@@ -77,13 +77,22 @@ class Lift(NamedTuple):
     origins: list[Origin]
 
 
+def readable_in_runs(x: Array) -> Array:
+    """Return an array of Dask's readers with layers that can read runs of its blocks."""
+    layers, original = dict(x.dask.layers), _ORIGINAL + x.name
+    if original not in layers:
+        return x
+    layers |= {x.name: as_reads(layers[x.name]), original: as_data(layers[original])}
+    return new_da_object(HighLevelGraph(layers, x.dask.dependencies), x.name, x.chunks, x._meta)
+
+
 def as_data(layer: MaterializedLayer) -> MaterializedLayer:
     """Return a layer that holds a stored array as one that can lift runs of its blocks.
 
     It stays as it is if the array cannot be read in runs.
     """
     (source,) = layer.mapping.values()
-    is_lent = can_lend(source.value if isinstance(source, DataNode) else source)
+    is_lent = chunks.can_lend(source.value if isinstance(source, DataNode) else source)
     return _like(layer, Data) if is_lent else layer
 
 
@@ -335,7 +344,7 @@ def lift_run(
         One for each operation.
     """
     states: list[list[State]] = [[] for _ in lifts]
-    for n, block in enumerate(lend(source, places)):
+    for n, block in enumerate(chunks.lend(source, places)):
         for of, (function, arguments, origins) in zip(states, lifts, strict=True):
             if function is tasks.count:
                 state = function(block, **arguments)
