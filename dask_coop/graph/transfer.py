@@ -499,14 +499,16 @@ def transposed(x: Array) -> tuple[Array, tuple[int, ...]] | None:
     layer = x.dask.layers.get(x.name)
     if not isinstance(layer, Blockwise) or layer.task.func is not np.transpose or layer.annotations:
         return None
-    order, (name, index) = layer.task.kwargs.get("axes"), layer.indices[0]
-    if not isinstance(order, tuple) or name not in x.dask.layers or len(layer.indices) > 1:
+    axes, inputs = layer.task.kwargs.get("axes"), layer.indices
+    if not isinstance(axes, tuple) or len(inputs) != 1 or inputs[0][1] is None:
         return None
+    ((name, index),) = inputs
+    order = tuple(d % x.ndim for d in axes)
     # Somebody may transpose each block, and leave it at its place.
-    if tuple(index[d] for d in order) != tuple(layer.output_indices):
+    if name not in x.dask.layers or [index[d] for d in order] != [*layer.output_indices]:
         return None
-    axes = [order.index(d) for d in range(x.ndim)]
-    meta, sizes = x._meta.transpose(axes), tuple(x.chunks[d] for d in axes)
+    back = [order.index(d) for d in range(x.ndim)]
+    meta, sizes = x._meta.transpose(back), tuple(x.chunks[d] for d in back)
     return new_da_object(_behind(x.dask, {name}), name, sizes, meta=meta), order
 
 

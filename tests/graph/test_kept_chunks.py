@@ -650,6 +650,8 @@ def test_blocks_that_are_transposed_where_they_are(tmp_path: Path) -> None:
     found = dc.to_host(dc.to_gpu(y)).compute(scheduler="sync")
     np.testing.assert_array_equal(found, y.compute(scheduler="sync"))
     assert (found != X[:50].T).any()
+    counted = da.blockwise(np.transpose, "ji", x, "ij", axes=(-1, 0), dtype=x.dtype)
+    np.testing.assert_array_equal(dc.to_host(dc.to_gpu(counted)).compute(), X[:50].T)
     # A graph may have more layers than those below an array.
     z = dc.from_npy(tmp_path / "x.npy", (25, 25)).T
     above = da.Array((z + 1).dask, z.name, z.chunks, meta=z._meta)
