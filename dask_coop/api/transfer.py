@@ -155,11 +155,11 @@ def _move(name: str, x: da.Array, to: str, keep: bool | None = False) -> da.Arra
         return x
     if to == "numpy" and x.npartitions > 1 and not math.isnan(x.size):
         return on_host(x, f"to-host-{tokenize(x, *settings)}", meta)
-    if to == "cupy" and (below := transposed(x)) is not None:
-        # So that the chunks are kept for other uses, and their bytes are decoded on the GPUs.
-        before, order = below
-        return routines.transpose(_move(name, before, to, keep), order)
     if to == "cupy":
+        if (below := transposed(x)) is not None:
+            # So that the chunks are kept for other uses, and their bytes are decoded on the GPUs.
+            before, order = below
+            return routines.transpose(_move(name, before, to, keep), order)
         room = 0 if keep is False else room
         name_of_copied = f"{name.replace('_', '-')}-{tokenize(x, *settings, room, keep)}"
         if (read := copied(x, name_of_copied, meta, room, bool(keep))) is not None:

@@ -41,12 +41,7 @@ SMALL_BYTES = 1024
 MOST_FILES = 1024
 
 
-def stamps(values: Iterable[Any]) -> tuple[Hashable, ...] | None:
-    """Return the stamps of the sources among a task's arguments; None if one has no stamp."""
-    return stamps_of_reads((value, None) for value in values)
-
-
-def stamps_of_reads(reads: Iterable[tuple[Any, Any]]) -> tuple[Hashable, ...] | None:
+def stamps(reads: Iterable[tuple[Any, Any]]) -> tuple[Hashable, ...] | None:
     """Return the stamps of sources; None if one has no stamp.
 
     Parameters

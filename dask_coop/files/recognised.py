@@ -69,20 +69,28 @@ def recognised(source: Any, reader: Reader) -> Any:
     return None
 
 
-def stored_in(source: Any) -> StoredArray | Hdf5Array | None:
-    """Return the stored array that an array reads, which may be a chain of xarray's."""
+def _chain(source: Any) -> Iterator[Any]:
+    """Yield an array and those within it, down to a stored one or to one that is not known."""
+    yield source
     while not isinstance(source, StoredArray | Hdf5Array):
         if type(source).__module__ == f"{__package__}.lazy":
             source = source.stored
         elif type(source).__module__.startswith(_CHAIN) and hasattr(source, "array"):
             source = source.array
         else:
-            return None
-    return source
+            return
+        yield source
 
 
-#: xarray's arrays that only pass on what they get.
+def stored_in(source: Any) -> StoredArray | Hdf5Array | None:
+    """Return the stored array that an array reads, which may be a chain of xarray's."""
+    *_, last = _chain(source)
+    return last if isinstance(last, StoredArray | Hdf5Array) else None
+
+
+#: xarray's arrays that only pass on what they get, and ours in the place of a backend's.
 _PASSING = {
+    "Backend",
     "CopyOnWriteArray",
     "ImplicitToExplicitIndexingAdapter",
     "LazilyIndexedArray",
@@ -90,54 +98,49 @@ _PASSING = {
 }
 
 
+def _passes(source: Any) -> bool:
+    return type(source).__name__ in _PASSING
+
+
+def _unpacks(source: Any) -> bool:
+    return isinstance(getattr(source, "func", None), Unpacking | None)
+
+
 def only_reads(source: Any) -> bool:
     """Return whether a stored array, or a chain with one, does no more than read and unpack."""
-    while not isinstance(source, StoredArray | Hdf5Array):
-        kind = type(source)
-        if kind.__module__ == f"{__package__}.lazy":
-            source = source.stored
-        elif kind.__module__.startswith(_CHAIN) and kind.__name__ in _PASSING:
-            if not isinstance(getattr(source, "func", None), Unpacking | None):
-                return False
-            source = source.array
-        else:
-            return False
-    return True
+    *outer, stored = _chain(source)
+    is_stored = isinstance(stored, StoredArray | Hdf5Array)
+    return is_stored and all(_passes(of) and _unpacks(of) for of in outer)
 
 
 def elements_of(source: Any, index: Any) -> tuple[StoredArray | Hdf5Array, Any] | None:
     """Return the stored array behind an array and its elements at an index; None if not known."""
-    while not isinstance(source, StoredArray | Hdf5Array):
-        kind = type(source)
-        if kind.__module__ == f"{__package__}.lazy":
-            source = source.stored
-        elif not (kind.__module__.startswith(_CHAIN) and kind.__name__ in _PASSING):
-            return None
-        elif kind.__name__ == "LazilyIndexedArray":
+    *outer, stored = _chain(source)
+    if not isinstance(stored, StoredArray | Hdf5Array) or not all(map(_passes, outer)):
+        return None
+    for of in outer:
+        if type(of).__name__ == "LazilyIndexedArray":
             whole = index if isinstance(index, tuple) else (index,)
-            if not all(isinstance(i, slice | int | np.integer) for i in whole):
+            if not all(map(_is_basic, whole)):
                 return None
             from xarray.core.indexing import BasicIndexer
 
             # It puts its own index before the given one, and reads nothing.
-            composed = source[BasicIndexer(whole)]
-            source, index = composed.array, composed.key.tuple
-        else:
-            source = source.array
-    return source, index
+            index = of[BasicIndexer(whole)].key.tuple
+    return stored, index
+
+
+def _is_basic(index: Any) -> bool:
+    return isinstance(index, slice | int | np.integer)
 
 
 def can_lend(source: Any) -> bool:
     """Return whether `lend` takes an array."""
-    if not only_reads(source):
+    *outer, stored = _chain(source)
+    if not isinstance(stored, StoredArray) or not only_reads(source):
         return False
-    while not isinstance(source, StoredArray | Hdf5Array):
-        key = getattr(source, "key", None)
-        # Zarr's own arrays have elements that lists select.
-        if key is not None and not all(isinstance(i, slice | int | np.integer) for i in key.tuple):
-            return False
-        source = _within(source)
-    return isinstance(source, StoredArray)
+    # Zarr's own arrays have elements that lists select.
+    return all(all(map(_is_basic, of.key.tuple)) for of in outer if hasattr(of, "key"))
 
 
 def lend(source: Any, indices: list[tuple[slice, ...]]) -> Iterator[Any]:
@@ -149,24 +152,17 @@ def lend(source: Any, indices: list[tuple[slice, ...]]) -> Iterator[Any]:
         An array that `can_lend` knows.
     indices : list of tuple of slice
     """
+    *outer, stored = _chain(source)
+    inner_first = [getattr(of, "func", None) for of in reversed(outer)]
+    functions = [function for function in inner_first if isinstance(function, Unpacking)]
     pairs = (elements_of(source, index) for index in indices)
     within = [pair[1] for pair in pairs if pair is not None]
     assert len(within) == len(indices)
-    functions: list[Unpacking] = []
-    while not isinstance(source, StoredArray):
-        if isinstance(function := getattr(source, "func", None), Unpacking):
-            functions.insert(0, function)
-        source = _within(source)
-    for block in source.lend(within):
+    for block in stored.lend(within):
         unpacked = block
         for function in functions:
             unpacked = function(unpacked)
         yield unpacked
-
-
-def _within(source: Any) -> Any:
-    """Return the array that one of xarray's, or ours in its place, wraps."""
-    return source.stored if type(source).__module__ == f"{__package__}.lazy" else source.array
 
 
 def _of_zarr(array: Any, reader: Reader) -> StoredArray | None:

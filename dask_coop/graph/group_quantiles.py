@@ -126,7 +126,7 @@ def gathered(x: Array, lengths: Codes) -> tuple[Array, list[tuple[int, int]]]:
     most = max(largest, max(sizes) * x.dtype.itemsize)
     wanted = tuple(along.get(d, before) for d, before in enumerate(x.chunks))
     whole = normalize_chunks(wanted, x.shape, most, x.dtype, x.chunks)
-    return rechunked(x, whole) if x.size else x.rechunk(whole), cuts
+    return rechunked(x, whole), cuts
 
 
 def quantiles(

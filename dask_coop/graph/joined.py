@@ -138,12 +138,11 @@ def _joined_on_the_way(arrays: Sequence[Array], like: Array) -> Joined | None:
     if callable(dask.config.get("scheduler", None)):
         return None
     alike = [x for x in arrays if x.chunks == like.chunks]
-    cut = [_cut_of(x) for x in alike]
-    if all(cut):
-        wholes = [whole for whole in cut if whole]
-        of = wholes[0][1]
-        if all(other.spans == of.spans for _, other in wholes):
-            return of._replace(arrays={id(x): y for x, (y, _) in zip(alike, wholes, strict=True)})
+    wholes = {id(x): whole for x in alike if (whole := _cut_of(x)) is not None}
+    if len(wholes) == len({*map(id, alike)}):
+        _, of = wholes[id(like)]
+        if all(other.spans == of.spans for _, other in wholes.values()):
+            return of._replace(arrays={i: whole for i, (whole, _) in wholes.items()})
     below = [transposed(x) or (x, tuple(range(x.ndim))) for x in alike]
     if not all(map(copies_chunks, (x for x, _ in below))):
         return None

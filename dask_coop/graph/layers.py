@@ -171,11 +171,12 @@ def rechunked(x: Array, sizes: tuple[tuple[int, ...], ...]) -> Array:
     Parameters
     ----------
     x : Array
-        Not empty.
     sizes : tuple of tuples of int
     """
-    is_special = chunks.is_masked(x._meta) or x.dtype.kind not in "biufcmM" or math.isnan(x.size)
-    if is_special or on_cluster() or x.chunks == sizes:
+    # A size that is not known is NaN.
+    has_elements = x.size > 0
+    is_plain = x.dtype.kind in "biufcmM" and not chunks.is_masked(x._meta)
+    if not has_elements or not is_plain or on_cluster() or x.chunks == sizes:
         return x.rechunk(sizes)
     along = [[*_parts(*of)] for of in zip(x.chunks, sizes, strict=True)]
     if math.prod(sum(map(len, of)) for of in along) > MOST_PARTS:

@@ -49,7 +49,7 @@ from dask_coop import chunks
 from dask_coop.chunks.dtypes import Declared, casts, declared_by
 from dask_coop.chunks.files import Direct, NpyArray
 from dask_coop.chunks.kept import KEPT_CHUNKS
-from dask_coop.chunks.sources import stamps_of_reads
+from dask_coop.chunks.sources import stamps
 from dask_coop.graph import config
 from dask_coop.graph.fusion import Blocks, Sources, add, owners
 from dask_coop.graph.inputs import leaves
@@ -273,7 +273,7 @@ def _reads(task: Any, named: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         source, index = map(value, task.args[:2])
         yield source, index
     elif isinstance(task, Task):
-        # What another step reads may be used here, too.
+        # A step may use a source that another step reads.
         for leaf in leaves((task.args, task.kwargs)):
             taken = value(leaf)
             if not isinstance(taken, GraphNode | TaskRef):
@@ -327,7 +327,7 @@ class Reading:
         reads = [*self._reads(inputs)]
         seen = {id(source) for source, _ in reads}
         others = (leaf for leaf in leaves((self.task, inputs)) if id(leaf) not in seen)
-        return stamps_of_reads([*reads, *((other, None) for other in others)])
+        return stamps([*reads, *((other, None) for other in others)])
 
     def is_of_stored(self, inputs: Iterable[Any]) -> bool:
         """Return whether it only reads stored arrays, so that its block is a new one."""

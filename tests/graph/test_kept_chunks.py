@@ -117,6 +117,11 @@ def function(folder: Path) -> da.Array:
     return da.map_blocks(made, chunks=((15,) * 4, (50,)), dtype="f8", meta=np.empty((0, 0)))
 
 
+def stamps_of(values: list[Any]) -> Any:
+    """Return the stamps of values that a task takes whole."""
+    return sources.stamps((value, None) for value in values)
+
+
 SOURCES: dict[str, tuple[Callable[[Path], da.Array], Callable[[Any], Any]]] = {
     "a .npy file": (npy, lambda x: x),
     "rows of it": (npy, lambda x: x[7:40]),
@@ -229,7 +234,7 @@ def test_files_that_functions_read_may_change(reads: list[None], tmp_path: Path)
         np.save(path, X + 1)
         assert dc.max(dc.to_gpu(x)).compute(scheduler="sync") == (X + 1).max()
         reads.clear()
-    assert sources.stamps(["no file", "x" * 9999, "\0"]) in ((), None)
+    assert stamps_of(["no file", "x" * 9999, "\0"]) in ((), None)
 
 
 @pytest.mark.usefixtures("gpus")
@@ -567,15 +572,15 @@ def test_large_folders_and_missing_files_have_no_stamp(
 ) -> None:
     x = zarr_store(tmp_path)
     ((source, _), _) = x.dask.layers[x.name].indices
-    assert sources.stamps([source, 3, "a", None, np.float32(2), np.arange(3)]) is not None
-    assert sources.stamps([np.zeros(10_000)]) is None
+    assert stamps_of([source, 3, "a", None, np.float32(2), np.arange(3)]) is not None
+    assert stamps_of([np.zeros(10_000)]) is None
     monkeypatch.setattr(sources, "MOST_FILES", 3)
-    assert sources.stamps([source]) is None
+    assert stamps_of([source]) is None
     y = npy(tmp_path)
     ((file, _), _) = y.dask.layers[y.name].indices
-    assert sources.stamps([file]) is not None
+    assert stamps_of([file]) is not None
     os.remove(tmp_path / "x.npy")
-    assert sources.stamps([file]) is None
+    assert stamps_of([file]) is None
 
 
 @pytest.mark.usefixtures("gpus")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from dask.array.core import Array
@@ -25,11 +26,8 @@ from dask.task_spec import DataNode, TaskRef
 
 from dask_coop.files.recognised import Reader, recognised
 from dask_coop.graph import config
-from dask_coop.graph.files.lifting import Data, as_data, as_reads
+from dask_coop.graph.files.lifting import ORIGINAL, Data, as_data, as_reads
 from dask_coop.graph.transfer import GETTERS
-
-#: The prefix of layers that hold an array for those that read it.
-_ORIGINAL = "original-"
 
 #: By the id of a layer: a reference to it, how it is read, and the layer in its place.
 _seen: dict[int, tuple[weakref.ref[Layer], Reader, Layer | None]] = {}
@@ -50,13 +48,14 @@ def read_by_us(x: Array) -> Array:
             if config.get("coop.files.read", "auto", False) is False:
                 return x
             concurrency = config.get("coop.files.concurrency", config.COUNT)
-        slicer = layers.get(name.removeprefix(_ORIGINAL)) if type(name) is str else None
+        slicer = layers.get(name.removeprefix(ORIGINAL)) if type(name) is str else None
         reader = Reader(concurrency, _sizes(slicer))
-        if (ours := _known(layer, reader, _ours)) is None:
+        if (ours := _known(layer, reader, partial(_ours, layer, reader))) is None:
             continue
         changed[name] = ours
-        if type(ours) is Data and type(slicer) is Blockwise and _only_reads(slicer):
-            changed[name.removeprefix(_ORIGINAL)] = _known(slicer, reader, _reads)
+        if type(ours) is Data and _only_reads(slicer):
+            reads = _known(slicer, reader, partial(as_reads, slicer))
+            changed[name.removeprefix(ORIGINAL)] = reads
     if not changed:
         return x
     graph = HighLevelGraph({**layers, **changed}, x.dask.dependencies)
@@ -80,14 +79,12 @@ def _sizes(layer: Any) -> tuple[tuple[int, ...], ...] | None:
     return slices[0].chunks if len(slices) == 1 else None
 
 
-def _only_reads(layer: Blockwise) -> bool:
+def _only_reads(layer: Any) -> bool:
     """Return whether a layer reads the blocks of an array, and does no more."""
-    return _sizes(layer) is not None and layer.task.func in GETTERS
+    return type(layer) is Blockwise and _sizes(layer) is not None and layer.task.func in GETTERS
 
 
-def _known(
-    layer: Layer, reader: Reader, make: Callable[[Any, Reader], Layer | None]
-) -> Layer | None:
+def _known(layer: Any, reader: Reader, make: Callable[[], Layer | None]) -> Layer | None:
     """Return the layer that `make` puts in the place of `layer`, always the same; None if none."""
     number = id(layer)
     seen = _seen.get(number)
@@ -98,7 +95,7 @@ def _known(
         if (seen := _seen.get(number)) is not None and seen[0] is reference:
             _seen.pop(number, None)
 
-    ours = make(layer, reader)
+    ours = make()
     _seen[number] = weakref.ref(layer, forget), reader, ours
     return ours
 
@@ -106,10 +103,6 @@ def _known(
 def _ours(layer: Layer, reader: Reader) -> Layer | None:
     """Return a layer with arrays that this library reads in the place of another one."""
     return _of_values(layer, reader) if type(layer) is Blockwise else _of_one(layer, reader)
-
-
-def _reads(layer: Any, _: Reader) -> Layer:
-    return as_reads(layer)
 
 
 def _of_one(layer: Layer, reader: Reader) -> Layer | None:

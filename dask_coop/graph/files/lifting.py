@@ -24,7 +24,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dask
 import numpy as np
@@ -53,8 +53,9 @@ RUNS_A_THREAD = 4
 STATES = 1 / 16
 
 #: The prefix of Dask's layers that hold an array for those that read it.
-_ORIGINAL = "original-"
+ORIGINAL = "original-"
 
+Kind = TypeVar("Kind", bound=Layer)
 Key = tuple[Any, ...]
 Needs = dict[Any, set[Any]]
 
@@ -79,7 +80,7 @@ class Lift(NamedTuple):
 
 def readable_in_runs(x: Array) -> Array:
     """Return an array of Dask's readers with layers that can read runs of its blocks."""
-    layers, original = dict(x.dask.layers), _ORIGINAL + x.name
+    layers, original = dict(x.dask.layers), ORIGINAL + x.name
     if original not in layers:
         return x
     layers |= {x.name: as_reads(layers[x.name]), original: as_data(layers[original])}
@@ -98,13 +99,12 @@ def as_data(layer: MaterializedLayer) -> MaterializedLayer:
 
 def as_reads(layer: Blockwise) -> Reads:
     """Return a layer that reads the blocks of an array of `Data`, in runs if nothing else does."""
-    reads: Reads = _like(layer, Reads)
-    return reads
+    return _like(layer, Reads)
 
 
-def _like(layer: Layer, kind: Any) -> Any:
+def _like(layer: Layer, kind: type[Kind]) -> Kind:
     """Return a layer of a kind that is a subclass of its own."""
-    result = kind.__new__(kind)
+    result = object.__new__(kind)
     result.__dict__.update(layer.__dict__)
     return result
 
@@ -165,7 +165,7 @@ def lifted_trees(
     graph, last, remaining = trees(graph, lifts.output, op, groups, names, fan_in, limit)
     if length > 1:
         reads = graph.layers[inputs[0].name]
-        original, key = _ORIGINAL + reads.output, (f"{_ORIGINAL}{last}",)
+        original, key = ORIGINAL + reads.output, (f"{ORIGINAL}{last}",)
         # So that `Data` is culled later, also where other layers are in the place of `Reads`.
         mapping = {**graph.layers[last], key: Alias(key, original)}
         layer = Combines(mapping, last, reads, lifts, length)
@@ -248,7 +248,7 @@ class Data(MaterializedLayer):  # type: ignore[misc]
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Needs]:
         """Return the layer of the tasks behind `keys`, and the keys that each task needs."""
         (original,) = self.mapping
-        asked = _asked(keys, original.removeprefix(_ORIGINAL))
+        asked = _asked(keys, original.removeprefix(ORIGINAL))
         layer, needs = super().cull(keys | {original} if asked else keys, all_hlg_keys)
         if not asked:
             return layer, needs
